@@ -1,0 +1,101 @@
+"""Which queries and items become anchors.
+
+Every method chooses *columns* of a score matrix and returns them in the order of their use, so that the first m are
+the m anchors to take. For anchor items pass the anchor scores; for anchor queries pass the transpose. Reads exact
+scores, feeds `search/one_shot.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.errors import InputError
+
+AnchorMethod: TypeAlias = Callable[[FloatMatrix, int, np.random.Generator], Positions]
+
+MOST_CONSIDERED = 20_000  # columns; beyond that the informed methods look at a random sample
+
+
+def order_anchors(
+    exact_scores: FloatMatrix, *, count: int, method: str = "pivoted_qr", rng: np.random.Generator
+) -> Positions:
+    """All columns of `exact_scores`: first up to `count` chosen by the method, then the others at random."""
+    if method not in ANCHOR_METHODS:
+        raise InputError(f"anchors must be one of {', '.join(ANCHOR_METHODS)}, got {method!r}")
+    shuffled = rng.permutation(exact_scores.shape[1])
+    sample = np.sort(shuffled[:MOST_CONSIDERED])
+    columns = exact_scores[:, sample].astype(np.float64)
+    chosen = sample[ANCHOR_METHODS[method](columns, min(count, len(sample)), rng)]
+    return np.concatenate([chosen, shuffled[~np.isin(shuffled, chosen)]])
+
+
+def choose_random(columns: FloatMatrix, count: int, rng: np.random.Generator) -> Positions:
+    """Columns at random, as in the paper."""
+    return rng.permutation(columns.shape[1])[:count]
+
+
+def choose_pivots(columns: FloatMatrix, count: int, rng: np.random.Generator, *, floor: float = 1e-7) -> Positions:
+    """The pivots of a QR decomposition: each time the column with the most that the chosen ones don't explain.
+
+    Stops early when what is left of every column is below `floor` of the longest: rounding, not signal."""
+    squared_rest = np.einsum("ij,ij->j", columns, columns)
+    least = floor**2 * squared_rest.max(initial=0.0)
+    basis = np.zeros((columns.shape[0], 0))
+    chosen: list[int] = []
+    while len(chosen) < min(count, columns.shape[0]):
+        pivot = int(np.argmax(squared_rest))
+        if squared_rest[pivot] <= least:
+            break
+        direction = columns[:, pivot]
+        for _ in range(2):  # twice is enough: the second pass removes what rounding left of the basis
+            direction = direction - basis @ (basis.T @ direction)
+        direction /= np.linalg.norm(direction)
+        basis = np.column_stack([basis, direction])
+        squared_rest -= (direction @ columns) ** 2
+        squared_rest[pivot] = -np.inf
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.int64)
+
+
+def choose_by_leverage(
+    columns: FloatMatrix, count: int, rng: np.random.Generator, *, energy: float = 0.95
+) -> Positions:
+    """Columns drawn by their leverage: their weight in the directions that hold `energy` of the matrix."""
+    _, values, right = np.linalg.svd(columns, full_matrices=False)
+    held = np.cumsum(values**2) / max(float((values**2).sum()), 1e-300)
+    leverage = (right[: int(np.searchsorted(held, energy)) + 1] ** 2).sum(axis=0)
+    waiting = rng.exponential(size=len(leverage)) / np.maximum(leverage, 1e-300)  # drawing without replacement
+    return np.argsort(waiting, kind="stable")[:count]
+
+
+def choose_medoids(columns: FloatMatrix, count: int, rng: np.random.Generator, *, n_iterations: int = 10) -> Positions:
+    """The columns nearest to the centres of a k-means clustering, the largest cluster first."""
+    points = columns.T
+    centres = points[rng.permutation(len(points))[:count]]
+    for _ in range(n_iterations):
+        nearest = _squared_distances(points, centres).argmin(axis=1)
+        sizes = np.bincount(nearest, minlength=count)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, nearest, points)
+        centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
+    distances = _squared_distances(points, centres)
+    sizes = np.bincount(distances.argmin(axis=1), minlength=count)
+    medoids = distances.argmin(axis=0)[np.argsort(-sizes, kind="stable")]
+    return np.array(list(dict.fromkeys(medoids.tolist())), dtype=np.int64)
+
+
+def _squared_distances(points: FloatMatrix, centres: FloatMatrix) -> FloatMatrix:
+    """(n_points, n_centres)"""
+    squared: FloatMatrix = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)
+    return squared
+
+
+ANCHOR_METHODS: dict[str, AnchorMethod] = {
+    "pivoted_qr": choose_pivots,
+    "random": choose_random,
+    "leverage": choose_by_leverage,
+    "kmeans": choose_medoids,
+}

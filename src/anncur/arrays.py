@@ -1,0 +1,14 @@
+"""The array types that signatures speak of, and the one way to seed randomness."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatVector: TypeAlias = NDArray[np.floating[Any]]  # one axis
+FloatMatrix: TypeAlias = NDArray[np.floating[Any]]  # two axes; the docstring names them
+Positions: TypeAlias = NDArray[np.int64]  # places in a corpus or in a list of queries, never ids
+
+NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)

@@ -1,0 +1,110 @@
+"""`anncur demo`: the whole thing on the bundled sample, in seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
+from anncur.datasets.sample import SAMPLE, sample_anchor_queries, sample_items, sample_test_queries
+from anncur.evaluation.recall import mean_recall
+from anncur.index.index import Index
+from anncur.items import Query
+from anncur.progress import Progress
+from anncur.ranking import Hits
+from anncur.scorers.words import WordScorer
+from anncur.search.base import Policy
+from anncur.search.one_shot import OneShot
+from anncur.search.rerank import Rerank
+
+BUDGETS = (50, 100, 200)
+K = 10
+METHODS: dict[str, Policy] = {
+    "BM25 + re-rank": Rerank("bm25"),
+    "TF-IDF + re-rank": Rerank("tfidf"),
+    "anncur": OneShot(),
+}
+EXAMPLE = "small [bat] that eats fruit"
+
+OWN_DATA = """\
+On your own data, with your own scorer:
+
+    import anncur
+
+    def scorer(pairs):                      # a list of (query text, item text)
+        return my_model.predict(pairs)      # one number each
+
+    # one JSON object per line: {"id": …, "text": …}, and {"text": …} for
+    # some tens to hundreds of typical queries, which become the anchors
+    items = anncur.read_items("corpus.jsonl")
+    anchors = anncur.read_queries("queries.jsonl")
+    index = anncur.Index.build(None, scorer, items, anchors)
+    print(index.search("what I look for", k=10, budget=200).ids)
+"""
+
+
+def demo(
+    query: Annotated[str, typer.Argument(help="What to look for among the animals; [ ] marks a mention.")] = EXAMPLE,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Find animals with a real scorer, and compare methods at the same number of calls.
+
+    Everything that it needs is in the package: 2,000 animals of WordNet, 250 mentions of animals in running text, and
+    a scorer that matches words by their vectors.
+
+    For example `anncur demo`, `anncur demo "a large [cat] with stripes"`, or `anncur demo --json`."""
+    parsed = Query.parse(query)
+    with show_progress(as_json=as_json) as progress:
+        index = _build(progress)
+        hits = index.search(parsed, k=K)
+        rows = _compare(index, progress)
+    if as_json:
+        print_json({"search": hits.to_dict(), "recall": rows})
+    else:
+        _show(console(), index, hits, rows)
+
+
+def _build(progress: Progress) -> Index:
+    scorer = WordScorer.load(SAMPLE / "word_vectors.npz")
+    retrievers = ("bm25", "tfidf")
+    return Index.build(None, scorer, sample_items(), sample_anchor_queries(), retrievers=retrievers, progress=progress)
+
+
+def _compare(index: Index, progress: Progress) -> list[dict[str, Any]]:
+    """The recall of the scorer's true top k on test queries, by method and budget."""
+    queries = sample_test_queries()
+    truth = index.search_many(queries, K, method="exhaustive", progress=progress)
+    return [
+        {"method": name, "k": K, "budget": budget, "recall": mean_recall(found, truth, k=K)}
+        for name, method in METHODS.items()
+        for budget in BUDGETS
+        for found in [index.search_many(queries, K, budget, method)]
+    ]
+
+
+def _show(out: Console, index: Index, hits: Hits, rows: list[dict[str, Any]]) -> None:
+    info = index.info
+    out.print(f"\nIndexed {info.n_items:,} animals with {info.n_anchor_queries} anchor queries.")
+    out.print(
+        f'\nBest for "{hits.query.marked_text}", found with {hits.calls} calls of {info.n_items:,}:\n', markup=False
+    )
+    for hit in hits[:5]:
+        out.print(
+            f"  {hit.score:6.3f}  {hit.item.title}: {hit.item.text}", markup=False, no_wrap=True, overflow="ellipsis"
+        )
+    out.print(_table(rows, n_queries=len(sample_test_queries())))
+    out.print(OWN_DATA, markup=False)
+
+
+def _table(rows: list[dict[str, Any]], *, n_queries: int) -> Table:
+    table = Table(title=f"\nShare of the scorer's true top {K} that is found\n(mean of {n_queries} test queries)")
+    table.add_column("method")
+    for budget in BUDGETS:
+        table.add_column(f"{budget} calls", justify="right")
+    for name in METHODS:
+        table.add_row(name, *(f"{row['recall']:.0%}" for row in rows if row["method"] == name))
+    return table

@@ -1,0 +1,67 @@
+"""What every command shares: its options, where it writes, and the edge where errors become one line and a code.
+
+Results go to standard output, everything else to standard error, so that `--json` can be piped. Exit codes: 0 done,
+1 an error that the user can mend, 2 wrong usage, 70 a bug of ours, 130 interrupted."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from anncur.cli.progress import Lines, ProgressDisplay, TerminalBar, json_line, plain_line
+from anncur.errors import AnncurError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, and progress as JSON lines.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def at_the_edge(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end in one clear line and an exit code, whatever happens; every command has a `debug` option."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        try:
+            command(**options)
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:
+            _fail("interrupted", code=130, debug=False)
+        except AnncurError as error:
+            _fail(str(error), code=1, debug=options["debug"])
+        except Exception as error:
+            _fail(f"a bug in anncur: {type(error).__name__}: {error}; --debug shows where", 70, debug=options["debug"])
+
+    return run
+
+
+def console() -> Console:
+    """Where results for people go."""
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object as the result."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def show_progress(*, as_json: bool) -> ProgressDisplay:
+    """A bar on a terminal, plain lines in a log, JSON lines for programs."""
+    if as_json:
+        return Lines(sys.stderr, json_line)
+    return TerminalBar() if sys.stderr.isatty() else Lines(sys.stderr, plain_line)
+
+
+def _fail(message: str, code: int, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    one_line = escape(" ".join(message.split()))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {one_line}")
+    raise typer.Exit(code)

@@ -1,0 +1,43 @@
+"""The entry point `anncur`, and its commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import anncur
+from anncur.cli.demo import demo
+from anncur.cli.frame import at_the_edge
+
+app = typer.Typer(
+    name="anncur",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+for command in (demo,):
+    app.command()(at_the_edge(command))
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"anncur {anncur.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Find the k items that an expensive scorer likes best, without scoring them all."""
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="anncur")

@@ -1,0 +1,1 @@
+"""Readers of items and queries from files."""

@@ -1,0 +1,74 @@
+"""Items and queries from JSON lines, plain text and BEIR folders, one at a time.
+
+Feeds `items.py`; never holds more than a line. Errors name file and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anncur.errors import FileFormatError, InputError
+from anncur.items import Item, Query
+
+StrPath = str | Path
+Read = TypeVar("Read", Item, Query)
+
+
+def read_items(path: StrPath) -> Iterator[Item]:
+    """Items of a JSON-lines file (`id` or `_id`, `text`, perhaps `title`, `metadata`), or of a BEIR folder's corpus."""
+    for where, record in _records(_file(path, "corpus.jsonl")):
+        yield _at(where, Item.from_record, record)
+
+
+def read_queries(path: StrPath) -> Iterator[Query]:
+    """Queries of a JSON-lines file (`text`, perhaps `id` or `_id`, `mention`), or of a BEIR folder.
+
+    A file that ends in .txt has one query per line, with perhaps one `[mention]`."""
+    file = _file(path, "queries.jsonl")
+    if file.suffix == ".txt":
+        for where, line in _lines(file):
+            yield _at(where, Query.parse, line.strip())
+    else:
+        for where, record in _records(file):
+            yield _at(where, Query.from_record, record)
+
+
+def _file(path: StrPath, name_in_folder: str) -> Path:
+    file = Path(path)
+    if file.is_dir():
+        file = file / name_in_folder
+    if not file.is_file():
+        raise InputError(f"no file {file}; pass a JSON-lines file, or a BEIR folder that holds {name_in_folder}")
+    return file
+
+
+def _lines(file: Path) -> Iterator[tuple[str, str]]:
+    """Every line that isn't blank, and where it stands."""
+    number = 0
+    with file.open(encoding="utf-8-sig") as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield f"{file}:{number}", line
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{file}: not UTF-8 after line {number}: {error}; convert it to UTF-8") from error
+
+
+def _records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, line in _lines(file):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FileFormatError(f"{where}: not JSON: {error}; each line must be one JSON object") from error
+        if not isinstance(record, dict):
+            raise FileFormatError(f"{where}: each line must be one JSON object, got {type(record).__name__}")
+        yield where, record
+
+
+def _at(where: str, read: Callable[[Any], Read], raw: object) -> Read:
+    try:
+        return read(raw)
+    except InputError as error:
+        raise FileFormatError(f"{where}: {error}") from error

@@ -1,0 +1,25 @@
+"""The sample that ships with the package: 2,000 animals of WordNet, and mentions of animals in SemCor's texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anncur.datasets.jsonl import read_items, read_queries
+from anncur.items import Item, Query
+
+SAMPLE = Path(__file__).parent.parent / "assets" / "sample"
+
+
+def sample_items() -> list[Item]:
+    """2,000 animals with their glosses."""
+    return list(read_items(SAMPLE / "corpus.jsonl"))
+
+
+def sample_anchor_queries() -> list[Query]:
+    """200 mentions of animals in context."""
+    return list(read_queries(SAMPLE / "anchor_queries.jsonl"))
+
+
+def sample_test_queries() -> list[Query]:
+    """50 mentions from other documents than those of the anchor queries."""
+    return list(read_queries(SAMPLE / "test_queries.jsonl"))

@@ -1,0 +1,90 @@
+"""Every error and warning that anncur raises, in one tree.
+
+    AnncurError
+    ├── InputError (ValueError)            an argument, item, query or file breaks a rule
+    │   ├── DuplicateIdError               two items share an id
+    │   ├── InvalidTextError               text that no file or tokenizer can carry
+    │   └── FileFormatError                a line of a file that can't be read
+    ├── UnknownIdError (KeyError)          an id that the corpus doesn't hold
+    ├── ScorerError (RuntimeError)         the scorer failed; `kept` holds what was paid for
+    │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
+    │   ├── SpendCapError                  the cap on its calls is reached
+    │   └── FingerprintError               it is not the scorer that these scores came from
+    ├── BudgetError (RuntimeError)         a policy asked for more calls than the budget holds
+    ├── DeadlineError (TimeoutError)       time ran out
+    └── MissingExtraError (ImportError)    an optional dependency is not installed
+
+    AnncurWarning (UserWarning)
+    └── UnstableScorerWarning              the scorer answers differently to the same pair
+
+Imports nothing, so that everything may import it."""
+
+from __future__ import annotations
+
+
+class AnncurError(Exception):
+    """The base of every error that anncur raises on purpose."""
+
+
+class InputError(AnncurError, ValueError):
+    """An argument, item, query or file breaks a rule; the message names the rule and the remedy."""
+
+
+class DuplicateIdError(InputError):
+    """Two items share an id."""
+
+
+class InvalidTextError(InputError):
+    """A text holds a character that can't be stored or tokenised: NUL or a lone surrogate."""
+
+
+class FileFormatError(InputError):
+    """A line of a file isn't what the format promises; the message names file and line."""
+
+
+class UnknownIdError(AnncurError, KeyError):
+    """An id that the corpus doesn't hold."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the repr of the message
+
+
+class ScorerError(AnncurError, RuntimeError):
+    """The scorer failed.
+
+    `kept` holds what was paid for before the failure: `Hits` from a search, a `ScoreMatrix` from a build
+    (pass it back as `Index.build(…, exact_scores=error.kept)` to pay only for the rest)."""
+
+    kept: object | None = None
+
+
+class ScorerOutputError(ScorerError, ValueError):
+    """The scorer answered with something other than one finite number per pair."""
+
+
+class SpendCapError(ScorerError):
+    """The cap on the scorer's calls is reached."""
+
+
+class FingerprintError(ScorerError):
+    """The scorer is not the one that the stored scores came from."""
+
+
+class BudgetError(AnncurError, RuntimeError):
+    """More exact calls were asked for than the budget holds; none of them was made."""
+
+
+class DeadlineError(AnncurError, TimeoutError):
+    """Time ran out before all that was asked for was scored."""
+
+
+class MissingExtraError(AnncurError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+
+class AnncurWarning(UserWarning):
+    """The base of every warning that anncur gives."""
+
+
+class UnstableScorerWarning(AnncurWarning):
+    """The scorer answered differently to the same pair, so its top k is not well defined."""

@@ -1,0 +1,1 @@
+"""How much of the scorer's own top k a search finds."""

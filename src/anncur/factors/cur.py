@@ -1,0 +1,129 @@
+"""CUR decomposition of a score matrix: the paper's approximation, and how good it is.
+
+Reads exact scores, feeds `search/one_shot.py` and the evaluation. Pure NumPy in float64: no files, no models, no
+randomness.
+
+The skeleton approximation of a query's row from its scores on the anchor items is
+
+    approx_scores = (exact scores on anchor items) @ link_matrix @ anchor_scores
+
+(equation for the test matrix in section 2.2 of the paper, where the link matrix is U)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, FloatVector, Positions
+
+PAPER_CUTOFF = 1e-15  # nothing is cut off: the authors' setting, unstable when the anchor block is nearly square
+
+
+class AnchorBlock:
+    """The singular value decomposition of an anchor block, from which a link matrix for any cutoff is cheap."""
+
+    def __init__(self, anchor_block: FloatMatrix) -> None:
+        exact = anchor_block.astype(np.float64)  # (n_anchor_queries, n_anchor_items)
+        self._left, self._values, self._right = np.linalg.svd(exact, full_matrices=False)
+
+    def kept_rank(self, cutoff: float) -> int:
+        """How many singular values are above `cutoff` times the largest."""
+        return int((self._values > cutoff * self._values.max(initial=0.0)).sum())
+
+    def link_matrix(self, cutoff: float) -> FloatMatrix:
+        """The pseudo-inverse of the block, (n_anchor_items, n_anchor_queries)."""
+        kept = slice(self.kept_rank(cutoff))
+        link: FloatMatrix = (self._right[kept].T / self._values[kept]) @ self._left[:, kept].T
+        return link
+
+
+def link_matrix(anchor_block: FloatMatrix, *, cutoff: float) -> FloatMatrix:
+    """The pseudo-inverse of the anchor block, (n_anchor_items, n_anchor_queries).
+
+    Singular values up to `cutoff` times the largest are taken for noise: kept, they blow up what the block doesn't
+    determine, and the approximation collapses when there are about as many anchor items as anchor queries."""
+    return AnchorBlock(anchor_block).link_matrix(cutoff)
+
+
+def oracle_link_matrix(
+    exact_scores: FloatMatrix, anchor_queries: Positions, anchor_items: Positions, *, cutoff: float
+) -> FloatMatrix:
+    """The link matrix of least error, pinv(columns) @ exact_scores @ pinv(rows): it needs the whole matrix.
+
+    (n_anchor_items, n_anchor_queries), for comparison only."""
+    exact = exact_scores.astype(np.float64)
+    columns_inverse = np.linalg.pinv(exact[:, anchor_items], rcond=cutoff)  # (n_anchor_items, n_queries)
+    rows_inverse = np.linalg.pinv(exact[anchor_queries], rcond=cutoff)  # (n_items, n_anchor_queries)
+    link: FloatMatrix = columns_inverse @ exact @ rows_inverse
+    return link
+
+
+def approximate(anchor_columns: FloatMatrix, link: FloatMatrix, anchor_scores: FloatMatrix) -> FloatMatrix:
+    """Approximate rows of the score matrix, (n_queries, n_items), from their scores on the anchor items."""
+    approx_scores: FloatMatrix = (anchor_columns.astype(np.float64) @ link) @ anchor_scores.astype(np.float64)
+    return approx_scores
+
+
+def relative_error(exact_scores: FloatMatrix, approx_scores: FloatMatrix) -> float:
+    """The Frobenius norm of what is missed, as a share of the exact scores' norm."""
+    missed = np.linalg.norm(exact_scores.astype(np.float64) - approx_scores)
+    return float(missed / np.linalg.norm(exact_scores.astype(np.float64)))
+
+
+class NumericalRank(NamedTuple):
+    """A rank, and the share of the largest singular value up to which values count as zero."""
+
+    rank: int
+    tolerance: float
+
+
+def numerical_rank(exact_scores: FloatMatrix, *, tolerance: float | None = None) -> NumericalRank:
+    """The number of singular values above `tolerance` times the largest.
+
+    The default is the longer side times the machine precision of the scores' own type, as `numpy.linalg.matrix_rank`
+    has it: in float32 the same matrix has a much lower rank than in float64, so the tolerance is part of the answer."""
+    if tolerance is None:
+        tolerance = max(exact_scores.shape) * float(np.finfo(exact_scores.dtype).eps)
+    values: FloatVector = np.linalg.svd(exact_scores.astype(np.float64), compute_uv=False)
+    return NumericalRank(int((values > tolerance * values.max(initial=0.0)).sum()), tolerance)
+
+
+class CurFactors:
+    """The anchor scores as item vectors, the order of the anchor items, and the link matrices used so far.
+
+    The vectors are the anchor scores themselves: `(exact @ link) @ anchor_scores` is the same product as with
+    precomputed `link @ anchor_scores`, and one matrix then serves every number of anchor items and every cutoff."""
+
+    def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions) -> None:
+        self.item_vectors = item_vectors  # (n_items, n_anchor_queries)
+        self.anchor_order = anchor_order
+        self._blocks: dict[int, AnchorBlock] = {}
+        self._links: dict[tuple[int, float], FloatMatrix] = {}
+
+    @property
+    def n_anchor_queries(self) -> int:
+        return int(self.item_vectors.shape[1])
+
+    def query_vectors(self, anchor_columns: FloatMatrix, *, cutoff: float) -> FloatMatrix:
+        """(n_queries, n_anchor_queries), from exact scores on the first anchor items, (n_queries, n_anchor_items).
+
+        Without any, the guess is the mean of the anchor queries."""
+        n_queries, n_anchor_items = anchor_columns.shape
+        if n_anchor_items == 0:
+            return np.full((n_queries, self.n_anchor_queries), 1 / self.n_anchor_queries)
+        vectors: FloatMatrix = anchor_columns @ self._link(n_anchor_items, cutoff)
+        return vectors
+
+    def anchor_block(self, n_anchor_items: int) -> AnchorBlock:
+        """The decomposed block of the first anchor items."""
+        if n_anchor_items not in self._blocks:  # two threads may both compute it; they get the same
+            first = self.anchor_order[:n_anchor_items]
+            self._blocks[n_anchor_items] = AnchorBlock(self.item_vectors[first].T)
+        return self._blocks[n_anchor_items]
+
+    def _link(self, n_anchor_items: int, cutoff: float) -> FloatMatrix:
+        key = (n_anchor_items, cutoff)
+        if key not in self._links:
+            self._links[key] = self.anchor_block(n_anchor_items).link_matrix(cutoff)
+        return self._links[key]

@@ -1,0 +1,1 @@
+"""The index: exact anchor scores, what is derived from them, and the way to search."""

@@ -1,0 +1,260 @@
+"""Items, queries, and the corpus that gives every item a position.
+
+Everything downstream works on positions (integers); ids are strings that belong to the user. Texts are checked
+here, once. Reads no files: `datasets/` does."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, overload
+
+from anncur.arrays import Positions
+from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that can be found."""
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise InputError(f"an item's id must be a non-empty string, got {self.id!r}; pass Item(id='…', text='…')")
+        owner = f"item {_shown(self.id)}"
+        _check_text(self.id, field="id", owner=owner)
+        _check_text(self.text, field="text", owner=owner)
+        _check_text(self.title, field="title", owner=owner)
+        if not isinstance(self.metadata, Mapping):
+            raise InputError(f"{owner}: metadata must be a mapping, got {type(self.metadata).__name__}")
+
+    @property
+    def full_text(self) -> str:
+        """What a scorer over text pairs sees: the title, a newline and the text; just the text without a title."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Item:
+        """Read a dict with `id` (or `_id`), `text`, and perhaps `title` and `metadata`.
+
+        Any other key goes into the metadata. Whole numbers are taken as ids."""
+        known = {"id", "_id", "text", "title", "metadata"}
+        metadata = dict(record.get("metadata") or {})
+        metadata.update((key, value) for key, value in record.items() if key not in known)
+        return cls(
+            id=_record_id(record, "item"),
+            text=_record_text(record, "item"),
+            title=record.get("title") or "",
+            metadata=metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked for: a text, with perhaps one span of it (characters, end exclusive) marked as the mention."""
+
+    text: str
+    id: str = ""
+    mention: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        owner = f"query {_shown(self.id or self.text)}"
+        _check_text(self.text, field="text", owner=owner)
+        _check_text(self.id, field="id", owner=owner)
+        if not self.text.strip():
+            raise InputError("a query must hold some text, got an empty one; pass the text to search for")
+        if self.mention is not None:
+            object.__setattr__(self, "mention", _checked_span(self.mention, self.text, owner))
+
+    @property
+    def marked_text(self) -> str:
+        """The text with its mention in square brackets, as scorers over text pairs see it."""
+        if self.mention is None:
+            return self.text
+        start, end = self.mention
+        return f"{self.text[:start]}[{self.text[start:end]}]{self.text[end:]}"
+
+    @classmethod
+    def parse(cls, marked: str, *, id: str = "") -> Query:
+        r"""Read a string in which exactly one `[…]` marks the mention and `\[` is a plain bracket.
+
+        With no bracket, several of them, or one that never closes, the whole string is plain text."""
+        if not isinstance(marked, str):
+            raise InputError(f"a query must be a string or an anncur.Query, got {type(marked).__name__}")
+        openings = [match.start() for match in _OPENING.finditer(marked)]
+        closing = marked.find("]", openings[0]) if len(openings) == 1 else -1
+        if closing <= (openings[0] + 1 if openings else 0):
+            return cls(_unescape(marked), id)
+        before, inside = _unescape(marked[: openings[0]]), _unescape(marked[openings[0] + 1 : closing])
+        text = before + inside + _unescape(marked[closing + 1 :])
+        return cls(text, id, (len(before), len(before) + len(inside)))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Query:
+        """Read a dict with `text`, and perhaps `id` (or `_id`) and `mention` as [start, end].
+
+        Without `mention`, the text is read as `parse` reads a string."""
+        text = _record_text(record, "query")
+        query_id = _record_id(record, "query") if "id" in record or "_id" in record else ""
+        if record.get("mention") is None:
+            return cls.parse(text, id=query_id)
+        return cls(text, query_id, record["mention"])
+
+
+ItemLike: TypeAlias = Item | Mapping[str, Any] | str
+QueryLike: TypeAlias = Query | Mapping[str, Any] | str
+
+
+class Corpus(Sequence[Item]):
+    """Items in a fixed order: a position for every id, an item for every position."""
+
+    def __init__(self, items: Iterable[ItemLike]) -> None:
+        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+            raise InputError(
+                f"items must be a list of items, got {type(items).__name__}; "
+                "to read a file, pass anncur.read_items(path)"
+            )
+        self._items: list[Item] = []
+        self._positions: dict[str, int] = {}
+        for item in items:
+            self._append(as_item(item, position=len(self._items)))
+
+    def _append(self, item: Item) -> None:
+        position = len(self._items)
+        first = self._positions.setdefault(item.id, position)
+        if first != position:
+            raise DuplicateIdError(
+                f"ids must be unique, got {_shown(item.id)} at positions {first} and {position}; rename or drop one"
+            )
+        self._items.append(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def take(self, positions: Positions) -> list[Item]:
+        """The items at these positions, in their order."""
+        items = self._items
+        return [items[position] for position in positions.tolist()]
+
+    def position(self, item_id: str) -> int:
+        """The position of an id."""
+        try:
+            return self._positions[item_id]
+        except KeyError:
+            raise UnknownIdError(f"no item has the id {_shown(item_id)}") from None
+
+    def digest(self) -> str:
+        """A hash of all ids and texts in their order: equal digests mean the same corpus to any scorer."""
+        return digest_texts(part for item in self._items for part in (item.id, item.title, item.text))
+
+
+def as_item(item: ItemLike, *, position: int) -> Item:
+    """Take an item, a dict or a bare text; a bare text's id is its position."""
+    if isinstance(item, Item):
+        return item
+    if isinstance(item, str):
+        return Item(id=str(position), text=item)
+    if isinstance(item, Mapping):
+        return Item.from_record(item)
+    raise InputError(
+        f"an item must be an anncur.Item, a dict or a string, got {type(item).__name__} at position {position}"
+    )
+
+
+def as_query(query: QueryLike) -> Query:
+    """Take a query, a dict or a string with perhaps one `[mention]`."""
+    if isinstance(query, Query):
+        return query
+    if isinstance(query, Mapping):
+        return Query.from_record(query)
+    return Query.parse(query)
+
+
+def as_queries(queries: Iterable[QueryLike]) -> list[Query]:
+    """Take a list of queries, in any of their forms."""
+    if isinstance(queries, (str, bytes, Mapping, Query)) or not isinstance(queries, Iterable):
+        raise InputError(
+            f"queries must be a list of queries, got {type(queries).__name__}; "
+            "put a single one in a list, or pass anncur.read_queries(path) to read a file"
+        )
+    return [as_query(query) for query in queries]
+
+
+def digest_texts(texts: Iterable[str]) -> str:
+    """A hash of texts in their order, with their borders."""
+    digest = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+_OPENING = re.compile(r"(?<!\\)\[")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def _unescape(text: str) -> str:
+    return text.replace(r"\[", "[")
+
+
+def _check_text(text: object, *, field: str, owner: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{owner}: {field} must be a string, got {type(text).__name__}")
+    found = _UNSTORABLE.search(text)
+    if found is not None:
+        kind = "a NUL character" if found.group() == "\x00" else f"the lone surrogate U+{ord(found.group()):04X}"
+        raise InvalidTextError(
+            f"{owner}: {field} holds {kind} at character {found.start()}; remove it, "
+            "for example with text.replace('\\0', ' ').encode('utf-8', 'replace').decode()"
+        )
+
+
+def _checked_span(span: object, text: str, owner: str) -> tuple[int, int]:
+    match span:
+        case (int() as start, int() as end) if 0 <= start < end <= len(text):
+            return start, end
+    raise InputError(
+        f"{owner}: mention must be (start, end) with 0 <= start < end <= {len(text)} characters, got {span!r}"
+    )
+
+
+def _record_id(record: Mapping[str, Any], kind: str) -> str:
+    found = record.get("id", record.get("_id"))
+    if isinstance(found, int) and not isinstance(found, bool):
+        return str(found)
+    if not isinstance(found, str) or not found:
+        raise InputError(
+            f"this {kind} needs an 'id' (or '_id') that is a non-empty string or a whole number: "
+            f"{_shown(str(dict(record)))}"
+        )
+    return found
+
+
+def _record_text(record: Mapping[str, Any], kind: str) -> str:
+    text = record.get("text")
+    if not isinstance(text, str):
+        raise InputError(f"this {kind} needs a 'text' that is a string: {_shown(str(dict(record)))}")
+    return text
+
+
+def _shown(text: object, limit: int = 60) -> str:
+    """A repr that is short and safe to print."""
+    shown = ascii(text)
+    return shown if len(shown) <= limit else shown[: limit - 2] + "…'"

@@ -1,0 +1,104 @@
+"""What a search returns, and the one rule for order: higher first, ties by position.
+
+Reads exact scores, feeds the user. Knows nothing of scorers or methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+import numpy as np
+
+from anncur.arrays import FloatVector, Positions
+from anncur.items import Item, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One item of an answer, with the scorer's own score for it."""
+
+    id: str
+    score: float
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One round of a search: what was scored, what had been guessed for it, and what the scorer said."""
+
+    positions: Positions
+    guesses: FloatVector | None  # None where the method chose without guessing scores, as for fixed anchors
+    exact_scores: FloatVector
+
+
+@dataclass(frozen=True)
+class Hits(Sequence[Hit]):
+    """An answer: the best items first, and what it cost.
+
+    `calls` counts the exact scores paid for. `is_partial` marks an answer that budget or deadline cut short.
+    `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
+
+    hits: tuple[Hit, ...]
+    query: Query
+    method: str
+    calls: int
+    seconds: float = field(compare=False)
+    is_partial: bool
+    estimated_recall: float | None = None
+    trace: tuple[Round, ...] = field(default=(), compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Hits: ...
+    def __getitem__(self, index: int | slice) -> Hit | Hits:
+        if isinstance(index, slice):
+            return replace(self, hits=self.hits[index])
+        return self.hits[index]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, best first."""
+        return [hit.id for hit in self.hits]
+
+    @property
+    def scores(self) -> list[float]:
+        """The exact scores, best first."""
+        return [hit.score for hit in self.hits]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: `hits`, `calls`, `seconds`, `estimated_recall`, and what else describes the answer."""
+        return {
+            "query": self.query.marked_text,
+            "method": self.method,
+            "hits": [_hit_record(hit) for hit in self.hits],
+            "calls": self.calls,
+            "seconds": self.seconds,
+            "is_partial": self.is_partial,
+            "estimated_recall": self.estimated_recall,
+        }
+
+
+def top_k(scores: FloatVector, k: int) -> Positions:
+    """The positions of the k highest scores, best first; of equal scores the lower position comes first."""
+    if k >= len(scores):
+        return np.argsort(-scores, kind="stable")
+    kth_best = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > kth_best)
+    level = np.flatnonzero(scores == kth_best)[: k - len(above)]
+    chosen = np.concatenate([above, level])
+    return chosen[np.lexsort((chosen, -scores[chosen]))]
+
+
+def _hit_record(hit: Hit) -> dict[str, Any]:
+    return {
+        "id": hit.id,
+        "score": hit.score,
+        "title": hit.item.title,
+        "text": hit.item.text,
+        "metadata": dict(hit.item.metadata),
+    }

@@ -1,0 +1,111 @@
+"""What a scorer is, and how other people's scorers become one.
+
+A scorer gives one number for a query and each of some items. Adapters here translate calling conventions and nothing
+else: `guard.py` checks the answers, retries, and caps the spend."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from anncur.errors import InputError
+from anncur.items import Item, Query
+
+TextPair: TypeAlias = tuple[str, str]  # the query's marked text and the item's full text
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores items for a query.
+
+    `fingerprint` names the scorer: two scorers with the same fingerprint give the same scores. `score` returns one
+    finite number per item, in the order of the items."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def score(self, query: Query, items: Sequence[Item], /) -> Any: ...
+
+
+class CallableScorer:
+    """A callable over a list of (query text, item text) pairs."""
+
+    def __init__(self, function: Callable[[list[TextPair]], Any]) -> None:
+        self._function = function
+        self.fingerprint = fingerprint_of(function)
+
+    def score(self, query: Query, items: Sequence[Item]) -> Any:
+        return self._function(text_pairs(query, items))
+
+
+class PredictScorer:
+    """An object with `predict(pairs)`, such as a sentence-transformers CrossEncoder, called for raw scores."""
+
+    def __init__(self, model: Any) -> None:
+        self._predict = model.predict
+        self._options = _quiet_and_raw(model.predict)
+        self.fingerprint = fingerprint_of(model)
+
+    def score(self, query: Query, items: Sequence[Item]) -> Any:
+        return self._predict(text_pairs(query, items), **self._options)
+
+
+class ObjectScorer:
+    """An object with `score(query, items)` that gives itself no fingerprint."""
+
+    def __init__(self, scorer: Any) -> None:
+        self._score = scorer.score
+        self.fingerprint = fingerprint_of(scorer)
+
+    def score(self, query: Query, items: Sequence[Item]) -> Any:
+        return self._score(query, items)
+
+
+def as_scorer(thing: object) -> Scorer:
+    """Adapt an object with `score(query, items)` or `predict(pairs)`, or a callable over text pairs."""
+    if callable(getattr(thing, "score", None)) and not isinstance(thing, type):
+        return thing if _has_fingerprint(thing) and isinstance(thing, Scorer) else ObjectScorer(thing)
+    if callable(getattr(thing, "predict", None)) and not isinstance(thing, type):
+        return PredictScorer(thing)
+    if callable(thing) and not isinstance(thing, type):
+        return CallableScorer(thing)
+    raise InputError(
+        f"a scorer must be a callable over (query text, item text) pairs, or an object with predict(pairs) or "
+        f"score(query, items), got {thing!r}"
+    )
+
+
+def text_pairs(query: Query, items: Sequence[Item]) -> list[TextPair]:
+    """What scorers over text see."""
+    query_text = query.marked_text
+    return [(query_text, item.full_text) for item in items]
+
+
+def fingerprint_of(thing: object) -> str:
+    """Its `fingerprint` attribute, else its qualified name (of its class, for an object without one)."""
+    if _has_fingerprint(thing):
+        return str(thing.fingerprint)  # type: ignore[attr-defined]
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _has_fingerprint(thing: object) -> bool:
+    return isinstance(getattr(thing, "fingerprint", None), str)
+
+
+def _quiet_and_raw(predict: Callable[..., Any]) -> dict[str, Any]:
+    """The options that turn off activation and progress bar, of those that this `predict` takes."""
+    wanted = {"activation_fn": _identity, "activation_fct": _identity, "show_progress_bar": False}
+    try:
+        taken = inspect.signature(predict).parameters
+    except ValueError:  # a builtin without a signature takes no options that we know of
+        return {}
+    options = {name: value for name, value in wanted.items() if name in taken}
+    if len(options) == 3:
+        del options["activation_fct"]  # the old name of activation_fn, kept by some versions for compatibility
+    return options
+
+
+def _identity(logits: Any) -> Any:
+    return logits

@@ -1,0 +1,71 @@
+"""The one search loop: ask the policy, pay the scorer through the meters, tell the policy, and again.
+
+Reads policies and meters, feeds the index with what was found. The answer is the top k of everything that was paid
+for, by exact score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anncur.arrays import FloatVector, Positions
+from anncur.errors import DeadlineError
+from anncur.ranking import Round, top_k
+from anncur.scorers.metered import Meter
+from anncur.search.base import Block, Knowledge, Policy, Proposal
+
+
+@dataclass
+class Run:
+    """One query's way through the loop: its meter, its rounds so far, and whether it was cut short."""
+
+    meter: Meter
+    trace: list[Round] = field(default_factory=list)
+    is_cut: bool = False
+
+    def best(self, k: int) -> tuple[Positions, FloatVector]:
+        """The top k of everything paid for, and its exact scores."""
+        by_position = np.argsort(self.meter.positions)  # ties go to the lower position
+        positions, exact_scores = self.meter.positions[by_position], self.meter.exact_scores[by_position]
+        ranked = top_k(exact_scores, k)
+        return positions[ranked], exact_scores[ranked]
+
+
+def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequence[Run]) -> None:
+    """Carry a block of queries through all rounds of a policy; `runs` holds what came of each query.
+
+    When the deadline passes, the loop ends; when the scorer fails, the error goes up. Either way the runs keep what
+    was paid for, and those with budget left are marked as cut."""
+    rounds = policy.rounds(block, knowledge)
+    is_finished = False
+    try:
+        proposals = next(rounds)
+        while True:
+            proposals = rounds.send([_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)])
+    except StopIteration:
+        is_finished = True
+    except DeadlineError:
+        pass  # what was found until now is the answer
+    finally:
+        rounds.close()
+        for run in runs:
+            run.is_cut = not is_finished and run.meter.remaining > 0
+
+
+def _pay(run: Run, proposal: Proposal) -> FloatVector:
+    calls_before = run.meter.calls
+    try:
+        return run.meter.score(proposal.positions)
+    finally:
+        run.trace.append(_round(run.meter, calls_before, proposal))
+
+
+def _round(meter: Meter, calls_before: int, proposal: Proposal) -> Round:
+    """What this round paid for, which is less than was proposed if it was cut short."""
+    paid, exact_scores = meter.positions[calls_before:], meter.exact_scores[calls_before:]
+    if proposal.guesses is None:
+        return Round(paid, None, exact_scores)
+    guesses = dict(zip(proposal.positions.tolist(), proposal.guesses.tolist(), strict=True))
+    return Round(paid, np.array([guesses[position] for position in paid.tolist()]), exact_scores)

@@ -1,0 +1,22 @@
+"""The methods by the names that users call them."""
+
+from __future__ import annotations
+
+from anncur.errors import InputError
+from anncur.search.base import Policy
+from anncur.search.exhaustive import Exhaustive
+from anncur.search.one_shot import OneShot
+from anncur.search.rerank import Rerank
+
+DEFAULT_METHOD = OneShot.name
+
+METHODS: dict[str, Policy] = {policy.name: policy for policy in (OneShot(), Rerank(), Exhaustive())}
+
+
+def as_policy(method: str | Policy) -> Policy:
+    """Take a method by name, or a policy with settings of its own such as `OneShot(n_anchor_items=100)`."""
+    if not isinstance(method, str):
+        return method
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    return METHODS[method]

@@ -1,0 +1,48 @@
+"""ANNCUR, the paper's method: score fixed anchor items, guess all the others from them, score the best guesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from anncur.errors import InputError
+from anncur.search.base import Block, Knowledge, Proposal, Rounds
+from anncur.search.guesses import best_guesses
+from anncur.search.split import Split
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """Spends `n_anchor_items` calls on anchors and the rest of the budget on the best guesses.
+
+    What is not given is chosen for k and budget on held-out anchor queries. `cutoff` is the share of the largest
+    singular value of the anchor block up to which values count as noise; the paper's is `factors.cur.PAPER_CUTOFF`."""
+
+    n_anchor_items: int | None = None
+    cutoff: float | None = None
+    name: ClassVar[str] = "anncur"
+    is_exact: ClassVar[bool] = False
+
+    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
+        factors = knowledge.factors
+        if factors.n_anchor_queries == 0:
+            raise InputError("anncur needs anchor queries and this index has none; build it with some, or use rerank")
+        split = self._split(block, knowledge)
+        anchor_items = factors.anchor_order[: split.n_anchor_items]
+        exact_scores = yield [Proposal(anchor_items)] * len(block.queries)
+        query_vectors = factors.query_vectors(np.stack(exact_scores), cutoff=split.cutoff)
+        yield best_guesses(
+            factors.item_vectors,
+            query_vectors,
+            n_best=block.budget - len(anchor_items),
+            exclude=[anchor_items] * len(block.queries),
+        )
+
+    def _split(self, block: Block, knowledge: Knowledge) -> Split:
+        n_anchor_items = self.n_anchor_items
+        if n_anchor_items is not None and not 0 <= n_anchor_items <= block.budget:
+            raise InputError(f"n_anchor_items must be between 0 and the budget of {block.budget}, got {n_anchor_items}")
+        best = knowledge.splits.best(k=block.k, budget=block.budget, n_anchor_items=n_anchor_items)
+        return best if self.cutoff is None else Split(best.n_anchor_items, self.cutoff)
