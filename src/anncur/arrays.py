@@ -1,4 +1,4 @@
-"""The array types that signatures speak of, and the one way to seed randomness."""
+"""The array types that signatures speak of."""
 
 from __future__ import annotations
 
@@ -12,3 +12,4 @@ FloatMatrix: TypeAlias = NDArray[np.floating[Any]]  # two axes; the docstring na
 Positions: TypeAlias = NDArray[np.int64]  # places in a corpus or in a list of queries, never ids
 
 NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
+NO_SCORES: FloatVector = np.empty(0, dtype=np.float64)

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from anncur.arrays import FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, FloatVector, Positions
 from anncur.items import Item, Query
 
 
@@ -85,6 +85,8 @@ class Hits(Sequence[Hit]):
 
 def top_k(scores: FloatVector, k: int) -> Positions:
     """The positions of the k highest scores, best first; of equal scores the lower position comes first."""
+    if k <= 0:
+        return NO_POSITIONS
     if k >= len(scores):
         return np.argsort(-scores, kind="stable")
     kth_best = np.partition(scores, len(scores) - k)[len(scores) - k]

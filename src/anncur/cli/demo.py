@@ -56,7 +56,12 @@ def demo(
     Everything that it needs is in the package: 2,000 animals of WordNet, 250 mentions of animals in running text, and
     a scorer that matches words by their vectors.
 
-    For example `anncur demo`, `anncur demo "a large [cat] with stripes"`, or `anncur demo --json`."""
+    Examples:
+
+    - `anncur demo`
+    - `anncur demo "a large [cat] with stripes"`
+    - `anncur demo --json`
+    """
     parsed = Query.parse(query)
     with show_progress(as_json=as_json) as progress:
         index = _build(progress)

@@ -31,7 +31,8 @@ def check_stability(
         return
     positions = np.unique(np.linspace(0, len(corpus) - 1, STABILITY_CHECKS).astype(np.int64))
     watch.observe(queries[0], positions, matrix.values[positions, 0].astype(np.float64))
-    Meter(scorer, queries[0], corpus, budget=len(positions), watch=watch).score(positions)
+    again = Meter(scorer, queries[0], corpus, budget=len(positions)).score(positions)
+    watch.observe(queries[0], positions, again)
 
 
 def learn(

@@ -155,10 +155,12 @@ class Index:
             run_rounds(policy, block, self._knowledge, runs)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
+            for run in runs:
+                self._watch.observe(run.meter.query, run.meter.positions, run.meter.exact_scores)
             answers.extend(self._hits(run, block.k, policy, seconds) for run in runs)
 
     def _meter(self, query: Query, budget: int, deadline: Deadline | None) -> Meter:
-        return Meter(self._scorer, query, self._corpus, budget=budget, deadline=deadline, watch=self._watch)
+        return Meter(self._scorer, query, self._corpus, budget=budget, deadline=deadline)
 
     def _hits(self, run: Run, k: int, policy: Policy, seconds: float) -> Hits:
         positions, exact_scores = run.best(k)

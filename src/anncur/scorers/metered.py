@@ -9,11 +9,10 @@ import time
 
 import numpy as np
 
-from anncur.arrays import FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatVector, Positions
 from anncur.errors import BudgetError, DeadlineError
 from anncur.items import Corpus, Query
 from anncur.scorers.guard import Deadline, GuardedScorer
-from anncur.scorers.stability import StabilityWatch
 
 FIRST_TIMED_BATCH = 8  # pairs; small, because before it nothing is known of the scorer's pace
 SHARE_OF_TIME_LEFT = 0.25  # a batch may take this much of it: four guesses at the pace may be wrong in a row
@@ -30,15 +29,14 @@ class Meter:
         *,
         budget: int,
         deadline: Deadline | None = None,
-        watch: StabilityWatch | None = None,
     ) -> None:
         self.query = query
         self.budget = budget
         self._scorer = scorer
         self._corpus = corpus
         self._deadline = deadline
-        self._watch = watch
-        self._paid: dict[int, float] = {}  # position -> exact score, in the order of payment
+        self._paid: dict[int, float] = {}  # position -> exact score
+        self._batches: list[tuple[Positions, FloatVector]] = []  # the same, in the order of payment
         self._seconds_per_call: float | None = None
 
     @property
@@ -54,12 +52,12 @@ class Meter:
     @property
     def positions(self) -> Positions:
         """Everything paid for, in the order of payment."""
-        return np.fromiter(self._paid.keys(), dtype=np.int64, count=self.calls)
+        return np.concatenate([NO_POSITIONS, *(positions for positions, _ in self._batches)])
 
     @property
     def exact_scores(self) -> FloatVector:
         """The scores of `positions`."""
-        return np.fromiter(self._paid.values(), dtype=np.float64, count=self.calls)
+        return np.concatenate([NO_SCORES, *(exact_scores for _, exact_scores in self._batches)])
 
     def score(self, positions: Positions) -> FloatVector:
         """The exact scores of these items; those scored before cost nothing."""
@@ -94,5 +92,4 @@ class Meter:
         exact_scores = self._scorer.score(self.query, self._corpus.take(positions), deadline=self._deadline)
         self._seconds_per_call = (time.perf_counter() - started) / len(positions)
         self._paid.update(zip(positions.tolist(), exact_scores.tolist(), strict=True))
-        if self._watch is not None:
-            self._watch.observe(self.query, positions, exact_scores)
+        self._batches.append((positions, exact_scores))

@@ -1,7 +1,7 @@
 """Notices a scorer that answers differently to the same pair.
 
-Fed by the meter with every exact score that is paid for; remembers the latest ones and compares when a pair comes
-again. Costs no calls of its own: `Index.build` re-scores a few pairs so that there is something to compare."""
+Fed by the index with the exact scores of every search; remembers the latest ones and compares when a query comes again.
+Costs no calls of its own: a build scores a few pairs twice, so that there is something to compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anncur.arrays import FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, FloatVector, Positions
 from anncur.errors import UnstableScorerWarning
 from anncur.items import Query
 
@@ -27,41 +27,47 @@ class Stability:
 
 
 class StabilityWatch:
-    """Compares scores of repeated (query, item) pairs; warns once.
+    """Compares the scores of queries that come again; warns once.
 
     Differences up to `tolerance` times the spread of all scores seen are rounding: padding and the order of a batch
-    move a neural scorer's last digits."""
+    move a neural scorer's last digits. Remembers the latest queries, with at most `capacity` scores in all."""
 
-    def __init__(self, *, capacity: int = 20_000, tolerance: float = 1e-3) -> None:
+    def __init__(self, *, capacity: int = 200_000, tolerance: float = 1e-3) -> None:
         self._capacity = capacity
         self._tolerance = tolerance
         self._lock = threading.Lock()
-        self._latest: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._latest: OrderedDict[str, tuple[Positions, FloatVector]] = OrderedDict()  # by the query's marked text
+        self._n_remembered = 0
         self._lowest, self._highest = np.inf, -np.inf
         self.report = Stability(0, 0, 0.0)
 
     def observe(self, query: Query, positions: Positions, exact_scores: FloatVector) -> None:
-        """Take in freshly paid scores."""
-        text = query.marked_text
+        """Take in the scores that one search has paid for."""
         with self._lock:
-            known = [self._latest.get((text, position)) for position in positions.tolist()]
-            for position, score in zip(positions.tolist(), exact_scores.tolist(), strict=True):
-                self._latest[text, position] = score
-            while len(self._latest) > self._capacity:
-                self._latest.popitem(last=False)
             self._lowest = min(self._lowest, float(exact_scores.min(initial=np.inf)))
             self._highest = max(self._highest, float(exact_scores.max(initial=-np.inf)))
-            self._compare(known, exact_scores)
+            before = self._latest.get(query.marked_text)
+            if before is not None:
+                self._compare(before, (positions, exact_scores))
+            self._remember(query.marked_text, positions, exact_scores)
 
-    def _compare(self, known: list[float | None], exact_scores: FloatVector) -> None:
-        pairs = zip(known, exact_scores.tolist(), strict=True)
-        differences = np.array([abs(now - before) for before, now in pairs if before is not None])
-        if not len(differences):
+    def _remember(self, text: str, positions: Positions, exact_scores: FloatVector) -> None:
+        forgotten, _ = self._latest.pop(text, (NO_POSITIONS, None))
+        self._latest[text] = (positions, exact_scores)
+        self._n_remembered += len(positions) - len(forgotten)
+        while self._n_remembered > self._capacity:
+            _, (forgotten, _) = self._latest.popitem(last=False)
+            self._n_remembered -= len(forgotten)
+
+    def _compare(self, before: tuple[Positions, FloatVector], now: tuple[Positions, FloatVector]) -> None:
+        repeated, places_before, places_now = np.intersect1d(before[0], now[0], return_indices=True)
+        if not len(repeated):
             return
+        differences = np.abs(now[1][places_now] - before[1][places_before])
         n_different = int((differences > self._tolerance * (self._highest - self._lowest)).sum())
         was_stable = self.report.n_different == 0
         self.report = Stability(
-            self.report.n_repeated + len(differences),
+            self.report.n_repeated + len(repeated),
             self.report.n_different + n_different,
             max(self.report.largest_difference, float(differences.max())),
         )

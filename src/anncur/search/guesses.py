@@ -43,15 +43,19 @@ class _Top:
         """Take in the guesses for the items from `start` on; overwrites those for excluded items."""
         first, last = np.searchsorted(self._excluded, [start, start + len(guesses)])
         guesses[self._excluded[first:last] - start] = -np.inf
-        is_full = len(self._guesses) == self._n_best
-        better = np.flatnonzero(guesses > (self._guesses[-1] if is_full and self._n_best else -np.inf))
-        self._keep_best(
-            np.concatenate([self._positions, start + better]), np.concatenate([self._guesses, guesses[better]])
-        )
+        better = self._better(guesses)
+        if len(better):
+            positions = np.concatenate([self._positions, start + better])
+            merged = np.concatenate([self._guesses, guesses[better]])
+            order = top_k(merged, self._n_best)  # ties by place, and places are in the order of positions
+            self._positions, self._guesses = positions[order], merged[order]
+
+    def _better(self, guesses: FloatVector) -> Positions:
+        """Those that may belong to the best, in an order that keeps ties by position."""
+        if len(self._guesses) < self._n_best:
+            best = top_k(guesses, self._n_best)
+            return best[np.isfinite(guesses[best])]
+        return np.flatnonzero(guesses > self._guesses[-1]) if self._n_best else NO_POSITIONS
 
     def proposal(self) -> Proposal:
         return Proposal(self._positions, self._guesses)
-
-    def _keep_best(self, positions: Positions, guesses: FloatVector) -> None:
-        order = top_k(guesses, self._n_best)  # ties by place, which here is the order of positions
-        self._positions, self._guesses = positions[order], guesses[order]

@@ -63,9 +63,10 @@ def _pay(run: Run, proposal: Proposal) -> FloatVector:
 
 
 def _round(meter: Meter, calls_before: int, proposal: Proposal) -> Round:
-    """What this round paid for, which is less than was proposed if it was cut short."""
+    """What this round paid for, which is less than was proposed if it was cut short or some was paid before."""
     paid, exact_scores = meter.positions[calls_before:], meter.exact_scores[calls_before:]
     if proposal.guesses is None:
         return Round(paid, None, exact_scores)
-    guesses = dict(zip(proposal.positions.tolist(), proposal.guesses.tolist(), strict=True))
-    return Round(paid, np.array([guesses[position] for position in paid.tolist()]), exact_scores)
+    by_position = np.argsort(proposal.positions)
+    places = by_position[np.searchsorted(proposal.positions, paid, sorter=by_position)]
+    return Round(paid, proposal.guesses[places], exact_scores)

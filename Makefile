@@ -1,0 +1,50 @@
+# Everything runs in a virtual environment of its own in .venv; `make` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BASIC_STAMP := $(VENV)/.installed-basic
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help setup demo test test-all check fmt bench docs
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install anncur with everything that development needs
+
+demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
+	$(BIN)/anncur demo
+
+test: $(STAMP)  ## run the quick tests
+	$(BIN)/pytest
+
+test-all: $(STAMP)  ## run all tests, the slow ones too
+	$(BIN)/pytest -m "slow or not slow"
+
+check: $(STAMP)  ## what CI runs: format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+fmt: $(STAMP)  ## format, and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## measure the overhead of a search (minutes)
+	$(BIN)/python benchmarks/search_overhead.py
+
+docs: $(STAMP)  ## write docs/cli.md anew from the commands' help
+	$(BIN)/python scripts/make_cli_reference.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(BASIC_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable .
+	touch $@
+
+$(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[dev]'
+	touch $@ $(BASIC_STAMP)

@@ -1,0 +1,163 @@
+"""What a search costs beyond the scorer's own time, against the bare product and top-k on the same data.
+
+    python benchmarks/search_overhead.py [--items 10000 100000 1000000] [--out benchmarks/results/search_overhead.jsonl]
+
+Both sides run alternately in one process, so a noisy machine disturbs both; the ratio of the medians is what counts.
+Peak memory is what is allocated on top of the vectors, measured in runs of its own, without what the answers keep."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import anncur
+from anncur.factors.cur import CurFactors
+from anncur.scorers.stability import StabilityWatch
+from anncur.search.base import Knowledge
+from anncur.search.split import SplitTable
+
+WIDTH, BUDGET, N_ANCHOR_ITEMS, K = 200, 200, 100, 10
+RESULTS = Path(__file__).parent / "results" / "search_overhead.jsonl"
+
+
+class TimedScorer:
+    """Answers at once with a fixed number per item, and knows how long that took."""
+
+    fingerprint = "timed"
+
+    def __init__(self, n_items: int) -> None:
+        self._scores = np.random.default_rng(1).normal(size=n_items)
+        self.seconds = 0.0
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> Any:
+        """The items' numbers, the same for every query."""
+        started = time.perf_counter()
+        scores = self._scores[[int(item.id) for item in items]]
+        self.seconds += time.perf_counter() - started
+        return scores
+
+
+def main() -> None:
+    """Measure every size, print a table, and write rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{'items':>9} {'queries':>7} {'bare ms':>9} {'overhead ms':>11} {'ratio':>6} {'peak MB':>8}")
+    with arguments.out.open("w") as rows:
+        for n_items in arguments.items:
+            for row in measure(n_items):
+                rows.write(json.dumps(row) + "\n")
+                print(
+                    f"{row['n_items']:>9,} {row['n_queries']:>7} {row['bare_ms']:>9.2f} {row['overhead_ms']:>11.2f} "
+                    f"{row['ratio']:>6.2f} {row['peak_mb']:>8.1f}"
+                )
+
+
+def measure(n_items: int) -> list[dict[str, Any]]:
+    """Rows for one size: a single query, a block of 64, and memory for several blocks."""
+    scorer = TimedScorer(n_items)
+    index, item_vectors = make_index(scorer, n_items)
+    queries = [anncur.Query(f"query {number}") for number in range(256)]
+    query_vectors = np.random.default_rng(2).normal(size=(64, WIDTH)).astype(np.float32)
+    rows = []
+    for n_queries in (1, 64, 256):
+        n_runs = max(3, min(30, 3_000_000 // (n_items * n_queries)))
+        bare, ours = alternate(
+            lambda n=n_queries: repeat_bare(item_vectors, query_vectors, n),
+            lambda n=n_queries: overhead(index, scorer, queries[:n]),
+            n_runs=n_runs,
+        )
+        rows.append(
+            {
+                "n_items": n_items,
+                "n_queries": n_queries,
+                "bare_ms": 1000 * bare / n_queries,
+                "overhead_ms": 1000 * ours / n_queries,
+                "ratio": ours / bare,
+                "peak_mb": peak_memory(index, queries[:n_queries]) / 2**20,
+                **circumstances(),
+            }
+        )
+    return rows
+
+
+def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
+    """An index over random vectors, without the cost of scoring anchors."""
+    rng = np.random.default_rng(0)
+    item_vectors = rng.normal(size=(n_items, WIDTH)).astype(np.float32)
+    corpus = anncur.Corpus(f"item {number}" for number in range(n_items))
+    no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int32))  # so half of the budget goes to anchors
+    knowledge = Knowledge(n_items, CurFactors(item_vectors, rng.permutation(n_items)), no_splits, {})
+    guarded = anncur.load_scorer(scorer)
+    return anncur.Index(guarded, corpus, knowledge, watch=StabilityWatch(), build_calls=0), item_vectors
+
+
+def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: int) -> float:
+    """Seconds for the plain way, in blocks of 64."""
+    started = time.perf_counter()
+    for start in range(0, n_queries, 64):
+        bare_search(item_vectors, query_vectors[: min(64, n_queries - start)])
+    return time.perf_counter() - started
+
+
+def bare_search(item_vectors: np.ndarray, query_vectors: np.ndarray) -> np.ndarray:
+    """One product and a top-k, as one would write it down."""
+    is_single = len(query_vectors) == 1
+    guesses = (item_vectors @ query_vectors[0])[None] if is_single else query_vectors @ item_vectors.T
+    n_best = BUDGET - N_ANCHOR_ITEMS
+    best = np.argpartition(guesses, -n_best, axis=1)[:, -n_best:]
+    return np.take_along_axis(best, np.argsort(-np.take_along_axis(guesses, best, axis=1), axis=1), axis=1)
+
+
+def overhead(index: anncur.Index, scorer: TimedScorer, queries: list[anncur.Query]) -> float:
+    """Seconds of a search beyond the scorer's own."""
+    scorer.seconds = 0.0
+    started = time.perf_counter()
+    index.search_many(queries, K, BUDGET)
+    return time.perf_counter() - started - scorer.seconds
+
+
+def alternate(first: Callable[[], float], second: Callable[[], float], *, n_runs: int) -> tuple[float, float]:
+    """The medians of two measurements that take turns, after one turn to warm up."""
+    turns = [(first(), second()) for _ in range(n_runs + 1)][1:]
+    return statistics.median(turn[0] for turn in turns), statistics.median(turn[1] for turn in turns)
+
+
+def peak_memory(index: anncur.Index, queries: list[anncur.Query]) -> int:
+    """Bytes at the highest point of a search, without what its answers keep."""
+    tracemalloc.start()
+    answers = index.search_many(queries, K, BUDGET)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(answers) == len(queries)
+    return peak - kept
+
+
+def circumstances() -> dict[str, Any]:
+    """What a row was measured with."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "width": WIDTH,
+        "budget": BUDGET,
+        "commit": commit.stdout.strip(),
+        "machine": platform.machine(),
+        "n_cpus": os.cpu_count(),
+        "numpy": np.__version__,
+    }
+
+
+if __name__ == "__main__":
+    main()

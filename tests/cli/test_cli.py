@@ -1,0 +1,109 @@
+"""The command line: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import anncur
+from anncur.cli.frame import at_the_edge
+from anncur.cli.main import app
+from anncur.errors import InputError
+
+runner = CliRunner()
+
+
+def test_the_version_is_printed() -> None:
+    assert runner.invoke(app, ["--version"]).output == f"anncur {anncur.__version__}\n"
+
+
+def test_every_command_has_help_with_an_example_and_the_shared_options() -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.callback.__name__
+        help_text = runner.invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
+        assert f"anncur {name}" in help_text.split("Examples")[1], name
+        assert "--json" in help_text
+        assert "--debug" in help_text
+
+
+def test_the_demo_shows_an_answer_and_a_table_in_which_anncur_wins() -> None:
+    result = runner.invoke(app, ["demo"])
+    assert result.exit_code == 0
+    assert "fruit bat" in result.stdout
+    assert "BM25 + re-rank" in result.stdout
+    assert "On your own data" in result.stdout
+
+
+def test_the_demo_prints_one_json_object_and_progress_as_json_lines() -> None:
+    result = runner.invoke(app, ["demo", "a large [cat] with stripes", "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["search"]["query"] == "a large [cat] with stripes"
+    assert answer["search"]["calls"] == 200
+    recall = {(row["method"], row["budget"]): row["recall"] for row in answer["recall"]}
+    assert all(recall["anncur", 200] > recall[other, 200] + 0.1 for other in ("BM25 + re-rank", "TF-IDF + re-rank"))
+    progress = [json.loads(line) for line in result.stderr.splitlines()]
+    assert progress[0].keys() == {"stage", "done", "total", "seconds_left"}
+
+
+def test_bad_input_ends_in_one_line_and_code_1() -> None:
+    result = runner.invoke(app, ["demo", "  "])
+    assert result.exit_code == 1
+    assert result.stderr == "error: a query must hold some text, got an empty one; pass the text to search for\n"
+
+
+def test_wrong_usage_ends_in_code_2() -> None:
+    assert runner.invoke(app, ["demo", "--no-such-option"]).exit_code == 2
+    assert runner.invoke(app, ["no-such-command"]).exit_code == 2
+
+
+@pytest.fixture
+def edge(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    """A program whose only command raises what it is told to."""
+    program = typer.Typer()
+
+    def fail(kind: str, debug: bool = False) -> None:
+        """Raise."""
+        raise {"ours": InputError("[k] must\nbe 1"), "bug": ZeroDivisionError("oops"), "stop": KeyboardInterrupt()}[
+            kind
+        ]
+
+    program.command()(at_the_edge(fail))
+    return program
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "line"),
+    [
+        ("ours", 1, "error: [k] must be 1"),
+        ("bug", 70, "error: a bug in anncur: ZeroDivisionError: oops; --debug shows where"),
+        ("stop", 130, "error: interrupted"),
+    ],
+)
+def test_every_error_is_one_line_without_a_traceback(edge: typer.Typer, kind: str, code: int, line: str) -> None:
+    result = runner.invoke(edge, [kind])
+    assert (result.exit_code, result.stderr.strip()) == (code, line)
+
+
+def test_debug_shows_the_traceback(edge: typer.Typer) -> None:
+    result = runner.invoke(edge, ["bug", "--debug"])
+    assert result.exit_code == 70
+    assert "Traceback" in result.stderr
+
+
+def test_ctrl_c_stops_a_running_program_with_code_130(tmp_path: Path) -> None:
+    command = [Path(sys.executable).parent / "anncur", "demo"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the first progress: it is at work now
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert rest.splitlines()[-1] == "error: interrupted"

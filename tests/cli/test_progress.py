@@ -1,0 +1,56 @@
+"""Progress with an estimate of the time left."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from anncur.cli.progress import Lines, TerminalBar, json_line, plain_line
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(render, seconds_per_step: float, n_steps: int = 10) -> list[str]:  # type: ignore[no-untyped-def]
+    out, clock = io.StringIO(), Clock()
+    with Lines(out, render, clock=clock) as progress:
+        for done in range(n_steps + 1):
+            progress("scoring", done * 1000, n_steps * 1000)
+            clock.now += seconds_per_step
+    return out.getvalue().splitlines()
+
+
+def test_slow_work_shows_every_step_with_the_time_left() -> None:
+    lines = run(plain_line, seconds_per_step=30)
+    assert lines[0] == "scoring: 0 of 10,000 (0%)"
+    assert lines[1] == "scoring: 1,000 of 10,000 (10%), about 4 min 30 s left"
+    assert lines[-1] == "scoring: 10,000 of 10,000 (100%)"
+    assert len(lines) == 11
+
+
+def test_fast_work_shows_its_beginning_and_its_end() -> None:
+    assert len(run(plain_line, seconds_per_step=0.01)) == 2
+
+
+def test_long_times_are_shown_in_hours() -> None:
+    assert plain_line("scoring", 1, 100, 7384.0).endswith("about 2 h 3 min left")
+
+
+def test_json_lines_carry_the_same() -> None:
+    second = json.loads(run(json_line, seconds_per_step=30)[1])
+    assert second == {"stage": "scoring", "done": 1000, "total": 10000, "seconds_left": 270.0}
+
+
+def test_a_terminal_shows_a_bar_per_stage() -> None:
+    out = io.StringIO()
+    with TerminalBar(Console(file=out, force_terminal=True, width=100)) as bar:
+        bar("scoring", 5, 10)
+        bar("tuning", 1, 4)
+    assert all(shown in out.getvalue() for shown in ("scoring", "5/10", "tuning", "1/4", "time left"))

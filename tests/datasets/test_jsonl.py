@@ -1,0 +1,66 @@
+"""Reading items and queries from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anncur import Item, Query, read_items, read_queries
+from anncur.errors import FileFormatError, InputError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_items_come_from_json_lines_in_their_order(tmp_path: Path) -> None:
+    file = write(tmp_path / "items.jsonl", '{"id": "a", "text": "x"}\n\n{"_id": 2, "title": "t", "text": "y"}\n')
+    assert list(read_items(file)) == [Item("a", "x"), Item("2", "y", "t")]
+
+
+def test_a_beir_folder_gives_items_and_queries(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.jsonl", '{"_id": "4983", "title": "T", "text": "body", "metadata": {}}\n')
+    write(tmp_path / "queries.jsonl", '{"_id": "0", "text": "a claim"}\n')
+    assert list(read_items(tmp_path)) == [Item("4983", "body", "T")]
+    assert list(read_queries(str(tmp_path))) == [Query("a claim", "0")]
+
+
+def test_a_text_file_has_one_query_per_line(tmp_path: Path) -> None:
+    file = write(tmp_path / "queries.txt", "a [bat]\nplain\n")
+    assert list(read_queries(file)) == [Query("a bat", mention=(2, 5)), Query("plain")]
+
+
+def test_reading_is_lazy_so_a_bad_line_costs_nothing_before_it(tmp_path: Path) -> None:
+    items = read_items(write(tmp_path / "items.jsonl", '{"id": "a", "text": "x"}\nnot json\n'))
+    assert next(items).id == "a"
+    with pytest.raises(FileFormatError, match=r"items\.jsonl:2: not JSON"):
+        next(items)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("[1, 2]", "one JSON object, got list"),
+        ('{"id": "a"}', "needs a 'text'"),
+        ('{"id": "a", "text": "\\u0000"}', "NUL"),
+        ('{"id": "a", "text": "\\ud800"}', r"surrogate U\+D800"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_problem(tmp_path: Path, line: str, problem: str) -> None:
+    file = write(tmp_path / "items.jsonl", line + "\n")
+    with pytest.raises(FileFormatError, match=rf"items\.jsonl:1: .*{problem}"):
+        list(read_items(file))
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "items.jsonl"
+    file.write_bytes(b'{"id": "a", "text": "\xff\xfe"}\n')
+    with pytest.raises(FileFormatError, match="not UTF-8"):
+        list(read_items(file))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file .*nothing\.jsonl"):
+        list(read_items(tmp_path / "nothing.jsonl"))

@@ -1,0 +1,285 @@
+"""The index as its users meet it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.errors import FingerprintError, InputError, ScorerError, ScorerOutputError, SpendCapError
+from anncur.scores import ITEMS_PER_CHUNK, ScoreMatrix
+from worlds import World, low_rank_scores
+
+MakeWorld = Callable[..., World]
+
+
+def lengths(pairs: list[tuple[str, str]]) -> list[float]:
+    return [float(len(item)) for _, item in pairs]
+
+
+def build(
+    scorer: object = lengths,
+    items: Sequence[object] = ("a", "bb", "ccc"),
+    anchor_queries: Sequence[str] = ("q", "p"),
+) -> anncur.Index:
+    return anncur.Index.build(None, scorer, items, anchor_queries)  # type: ignore[arg-type]
+
+
+def test_six_lines_find_the_scorers_favourite() -> None:
+    index = anncur.Index.build(None, lengths, ["short", "the longest text", "middle one"], ["any query"])
+    hits = index.search("another query", k=1, budget=3)
+    assert (hits[0].id, hits[0].score, hits[0].item.text) == ("1", 16.0, "the longest text")
+    assert hits.calls == 3
+    assert hits.seconds > 0
+    assert hits.estimated_recall is None
+
+
+def test_most_of_the_top_ten_is_found_at_a_fraction_of_the_calls() -> None:
+    world = World(low_rank_scores(120, 1000, rank=10, noise=0.2))
+    found = world.index(100).search_many(world.queries[100:], k=10, budget=100)
+    recall = np.mean([len({*hits.ids} & {*world.brute_force(100 + n, 10)}) / 10 for n, hits in enumerate(found)])
+    assert recall > 0.9
+
+
+def test_a_build_scores_every_pair_once_and_eight_twice() -> None:
+    world = World(low_rank_scores(5, 40, rank=2))
+    index = anncur.Index.build(None, world.scorer, world.items, world.queries)
+    assert index.info.build_calls == len(world.scorer.pairs) == 5 * 40 + 8
+    assert len(set(world.scorer.pairs)) == 200
+
+
+def test_the_same_seed_builds_the_same_index(make_world: MakeWorld) -> None:
+    world = make_world(noise=1.0)
+    answers = [world.index(20, seed=3).search_many(world.queries[20:], k=5, budget=20) for _ in range(2)]
+    assert answers[0] == answers[1]
+    traces = [[step.positions.tolist() for hits in answer for step in hits.trace] for answer in answers]
+    assert traces[0] == traces[1]
+
+
+def test_one_item_works() -> None:
+    hits = build(items=["only"]).search("q", k=10)
+    assert hits.ids == ["0"]
+    assert not hits.is_partial
+
+
+def test_k_beyond_the_items_returns_all_of_them() -> None:
+    hits = build().search("q", k=99)
+    assert hits.ids == ["2", "1", "0"]
+    assert not hits.is_partial
+
+
+def test_a_budget_below_k_returns_what_it_bought_and_says_so() -> None:
+    hits = build().search("q", k=3, budget=2)
+    assert len(hits) == hits.calls == 2
+    assert hits.is_partial
+
+
+def test_a_budget_beyond_the_items_buys_them_all() -> None:
+    assert build().search("q", budget=10_000).calls == 3
+
+
+def test_exhaustive_scores_everything_unless_a_budget_cuts_it_short(make_world: MakeWorld) -> None:
+    world = make_world(n_items=300)
+    index = world.index(4)
+    whole = index.search(world.queries[5], method="exhaustive")
+    assert (whole.calls, whole.is_partial) == (300, False)
+    cut = index.search(world.queries[5], budget=250, method="exhaustive")
+    assert (cut.calls, cut.is_partial) == (250, True)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "10", None])
+def test_k_must_be_a_whole_number_of_at_least_one(k: object) -> None:
+    with pytest.raises(InputError, match="k must be"):
+        build().search("q", k=k)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("budget", [0, -5, 1.5, "200"])
+def test_the_budget_must_be_a_whole_number_of_at_least_one(budget: object) -> None:
+    with pytest.raises(InputError, match="budget must be"):
+        build().search("q", budget=budget)  # type: ignore[arg-type]
+
+
+def test_an_unknown_method_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="one of anncur, rerank, exhaustive, got 'magic'"):
+        build().search("q", method="magic")
+
+
+def test_a_retriever_that_the_index_lacks_is_named() -> None:
+    with pytest.raises(InputError, match="this index has the retrievers: bm25"):
+        build().search("q", method=anncur.Rerank("tfidf"))
+
+
+def test_no_items_are_refused() -> None:
+    with pytest.raises(InputError, match="at least one item"):
+        build(items=[])
+
+
+def test_no_anchor_queries_leave_re_ranking_and_a_clear_error_for_anncur() -> None:
+    index = build(anchor_queries=[])
+    assert index.search("q", k=1, method="rerank").calls == 3
+    with pytest.raises(InputError, match="needs anchor queries"):
+        index.search("q", method="anncur")
+
+
+def test_an_empty_query_is_refused() -> None:
+    with pytest.raises(InputError, match="some text"):
+        build().search("")
+
+
+def test_a_path_is_refused_for_now() -> None:
+    with pytest.raises(InputError, match="in memory only"):
+        anncur.Index.build("here.anncur", lengths, ["a"], ["q"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "high", None])
+def test_a_scorer_that_answers_nonsense_stops_the_build(bad: object) -> None:
+    with pytest.raises(ScorerOutputError, match="one finite number per pair"):
+        build(scorer=lambda pairs: [bad] * len(pairs))
+
+
+def test_scores_too_large_to_store_stop_the_build() -> None:
+    with pytest.raises(ScorerOutputError, match="too large for float32"):
+        build(scorer=lambda pairs: [1e39] * len(pairs))
+
+
+class Failing:
+    """Raises once its calls are used up, until it is mended."""
+
+    fingerprint = "failing"
+
+    def __init__(self, n_good_pairs: int) -> None:
+        self.n_left: float = n_good_pairs
+        self.n_scored = 0
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        if len(items) > self.n_left:
+            raise ConnectionError("quota used up")
+        self.n_left -= len(items)
+        self.n_scored += len(items)
+        return [float(hash((query.text, item.id)) % 1000) for item in items]
+
+
+def test_a_failed_build_keeps_what_was_paid_for_and_goes_on_from_there() -> None:
+    items, queries = [f"item {n}" for n in range(ITEMS_PER_CHUNK + 100)], ["a", "b", "c"]
+    scorer = Failing(n_good_pairs=1000)
+    with pytest.raises(ScorerError, match="quota used up") as caught:
+        build(scorer, items, queries)
+    kept = caught.value.kept
+    assert isinstance(kept, ScoreMatrix)
+    assert kept.values.size - kept.n_missing == scorer.n_scored > 800
+    scorer.n_left = float("inf")
+    index = anncur.Index.build(None, scorer, items, queries, exact_scores=kept)
+    assert scorer.n_scored == 3 * len(items) + 8
+    assert index.search("a", k=3, budget=len(items)).ids == index.search("a", k=3, method="exhaustive").ids
+
+
+def test_scores_of_another_scorer_are_refused() -> None:
+    matrix = ScoreMatrix(np.zeros((3, 2), dtype=np.float32), fingerprint="other", digest="")
+    with pytest.raises(FingerprintError, match="came from the scorer other"):
+        anncur.Index.build(None, lengths, ["a", "bb", "ccc"], ["q", "p"], exact_scores=matrix)
+
+
+def test_scores_of_other_items_are_refused() -> None:
+    scorer, items = Failing(n_good_pairs=3), ["a", "bb", "ccc"]
+    with pytest.raises(ScorerError) as caught:
+        build(scorer, items)
+    assert isinstance(caught.value.kept, ScoreMatrix)
+    with pytest.raises(InputError, match="belong to other items"):
+        anncur.Index.build(None, scorer, items[::-1], ["q", "p"], exact_scores=caught.value.kept)
+
+
+def test_a_failed_search_keeps_the_hits_that_were_paid_for() -> None:
+    scorer = Failing(n_good_pairs=10**6)
+    index = anncur.Index.build(None, anncur.load_scorer(scorer, batch_size=10), [f"{n}" for n in range(100)], ["q"])
+    scorer.n_left = 25
+    with pytest.raises(ScorerError) as caught:
+        index.search("new", k=5, budget=100)
+    assert isinstance(caught.value.kept, anncur.Hits)
+    assert (caught.value.kept.calls, len(caught.value.kept), caught.value.kept.is_partial) == (20, 5, True)
+
+
+def test_a_failed_batch_keeps_the_finished_answers() -> None:
+    scorer = Failing(n_good_pairs=10**6)
+    index = anncur.Index.build(None, anncur.load_scorer(scorer, batch_size=10), [f"{n}" for n in range(100)], ["q"])
+    scorer.n_left = 150
+    with pytest.raises(ScorerError) as caught:
+        index.search_many(["new", "newer", "newest"], k=5, method="exhaustive")
+    assert isinstance(caught.value.kept, list)
+    assert [hits.is_partial for hits in caught.value.kept] == [False, True, True]
+    assert [hits.calls for hits in caught.value.kept] == [100, 50, 0]
+
+
+def test_the_cap_on_spend_covers_build_and_searches() -> None:
+    index = build(scorer=anncur.load_scorer(lengths, max_calls=15))
+    index.search("q")
+    with pytest.raises(SpendCapError, match="cap of 15"):
+        index.search_many(["a", "b"])
+
+
+def test_lower_is_better_ranks_upwards_and_shows_the_scorers_own_numbers() -> None:
+    index = build(scorer=anncur.load_scorer(lengths, higher_is_better=False))
+    hits = index.search("q", k=3)
+    assert hits.ids == ["0", "1", "2"]
+    assert hits.scores == [1.0, 2.0, 3.0]
+    assert hits.trace[-1].exact_scores.min() == 1.0
+
+
+def test_a_deadline_returns_the_best_so_far_marked() -> None:
+    def slow(pairs: list[tuple[str, str]]) -> list[float]:
+        if pairs[0][0] == "slow":
+            time.sleep(0.01 * len(pairs))
+        return lengths(pairs)
+
+    index = build(scorer=slow, items=["x" * n for n in range(1, 200)])
+    hits = index.search("slow", k=5, budget=150, deadline_ms=100)
+    assert hits.is_partial
+    assert 0 < hits.calls < 150
+    assert hits.scores == sorted(hits.scores, reverse=True)
+
+
+def test_a_deadline_that_has_passed_returns_nothing_marked() -> None:
+    hits = build().search("q", deadline_ms=0)
+    assert (len(hits), hits.calls, hits.is_partial) == (0, 0, True)
+
+
+def test_searches_from_many_threads_do_not_disturb_each_other(make_world: MakeWorld) -> None:
+    world = make_world(n_queries=60, n_items=200)
+    alone = world.index(20).search_many(world.queries[20:], k=5, budget=40)
+    index = world.index(20)
+    barrier = threading.Barrier(8)
+
+    def search(number: int) -> anncur.Hits:
+        if number < 8:
+            barrier.wait()  # the first ones all start at once, on caches that are still empty
+        return index.search(world.queries[20 + number % 40], k=5, budget=40)
+
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(search, range(120)))
+    assert together == [alone[number % 40] for number in range(120)]
+    assert len(world.scorer.pairs) == sum(hits.calls for hits in together)
+
+
+def test_progress_is_told_for_every_stage_up_to_its_end(make_world: MakeWorld) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def progress(stage: str, done: int, total: int) -> None:
+        told.append((stage, done, total))
+
+    world = make_world()
+    index = world.index(20, progress=progress)
+    index.search_many(world.queries[20:], progress=progress)
+    last = {stage: (done, total) for stage, done, total in told}
+    assert set(last) == {"scoring anchor queries", "tuning on held-out anchor queries", "searching"}
+    assert all(done == total for done, total in last.values())
+    assert [done for stage, done, _ in told if stage == "scoring anchor queries"] == [60 * n for n in range(1, 21)]
+
+
+def test_info_and_repr_say_what_the_index_is_made_of() -> None:
+    index = build()
+    assert (index.info.n_items, index.info.n_anchor_queries, index.info.retrievers) == (3, 2, ("bm25",))
+    assert repr(index).startswith("<anncur.Index of 3 items, 2 anchor queries, scorer ")

@@ -1,0 +1,162 @@
+"""Careful calling: checks, retries, the cap on spend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.errors import DeadlineError, InputError, ScorerError, ScorerOutputError, SpendCapError
+from anncur.scorers.base import CallableScorer
+from anncur.scorers.guard import CallRules, Deadline, GuardedScorer
+
+QUERY = anncur.Query("q")
+ITEMS = [anncur.Item(str(n), f"item {n}") for n in range(4)]
+
+
+class FakeTensor:
+    """As much of a torch tensor as matters here."""
+
+    def __init__(self, values: list[float]) -> None:
+        self._values = values
+
+    def detach(self) -> FakeTensor:
+        return self
+
+    def cpu(self) -> FakeTensor:
+        return self
+
+    def double(self) -> FakeTensor:
+        return self
+
+    def numpy(self) -> Any:
+        return np.array(self._values)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [1, 2, 3, 4],
+        (1.0, 2.0, 3.0, 4.0),
+        np.array([1, 2, 3, 4], dtype=np.float16),
+        np.array([[1.0], [2.0], [3.0], [4.0]]),
+        [np.float32(1), np.float32(2), np.float32(3), np.float32(4)],
+        FakeTensor([1, 2, 3, 4]),
+        (float(n) for n in (1, 2, 3, 4)),
+    ],
+)
+def test_any_form_of_one_number_per_pair_is_taken(answer: Any) -> None:
+    assert anncur.load_scorer(lambda _: answer).score(QUERY, ITEMS).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ([1.0, float("nan"), 3.0, 4.0], "got nan for pair 1 of 4"),
+        ([1.0, 2.0, float("inf"), 4.0], "got inf for pair 2 of 4"),
+        ([1.0, 2.0], "got 2 numbers for 4 pairs"),
+        ([1.0] * 5, "got 5 numbers for 4 pairs"),
+        (["high", "low", "low", "low"], "not numbers"),
+        (["1", "2", "3", "4"], "not numbers"),
+        ([1.0, None, 2.0, 3.0], "None is not a number"),
+        ([1j, 2j, 3j, 4j], "not numbers"),
+        (None, "got NoneType"),
+        (0.5, "got float"),
+        (np.zeros((4, 2)), r"shape \(4, 2\); of a model with several outputs"),
+        ([[1.0], [2.0, 3.0], [4.0], [5.0]], "got list"),
+    ],
+)
+def test_anything_else_is_refused_with_what_came_back(answer: Any, problem: str) -> None:
+    with pytest.raises(ScorerOutputError, match=problem):
+        anncur.load_scorer(lambda _: answer).score(QUERY, ITEMS)
+
+
+def test_an_exception_of_the_scorer_becomes_ours_and_keeps_its_cause() -> None:
+    def broken(_: object) -> list[float]:
+        raise ConnectionError("no route")
+
+    with pytest.raises(ScorerError, match="ConnectionError: no route") as caught:
+        anncur.load_scorer(broken).score(QUERY, ITEMS)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def failing(times: int) -> CallableScorer:
+    left = [times]
+
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        if left[0]:
+            left[0] -= 1
+            raise TimeoutError("slow service")
+        return [0.0] * len(pairs)
+
+    return CallableScorer(scorer)
+
+
+def test_a_failing_call_is_tried_again_after_ever_longer_waits() -> None:
+    waits: list[float] = []
+    guarded = GuardedScorer(failing(3), CallRules(retries=3, retry_wait=1.0), sleep=waits.append)
+    assert guarded.score(QUERY, ITEMS).tolist() == [0.0] * 4
+    assert len(waits) == 3
+    assert all(low <= wait <= high for wait, (low, high) in zip(waits, [(0.5, 1), (1, 2), (2, 4)], strict=True))
+    assert guarded.calls_made == 16
+
+
+def test_waits_are_capped() -> None:
+    waits: list[float] = []
+    rules = CallRules(retries=6, retry_wait=1.0, max_wait=2.0)
+    GuardedScorer(failing(6), rules, sleep=waits.append).score(QUERY, ITEMS)
+    assert max(waits) <= 2.0
+
+
+def test_after_the_last_try_the_error_goes_up() -> None:
+    guarded = GuardedScorer(failing(3), CallRules(retries=2), sleep=lambda _: None)
+    with pytest.raises(ScorerError, match="after 3 attempt"):
+        guarded.score(QUERY, ITEMS)
+
+
+def test_no_wait_goes_past_the_deadline() -> None:
+    waits: list[float] = []
+    guarded = GuardedScorer(failing(3), CallRules(retries=3, retry_wait=10.0), sleep=waits.append)
+    with pytest.raises(DeadlineError):
+        guarded.score(QUERY, ITEMS, deadline=Deadline(1.0))
+    assert waits == []
+
+
+def test_a_bad_answer_is_not_tried_again() -> None:
+    guarded = anncur.load_scorer(lambda _: None, retries=5)
+    with pytest.raises(ScorerOutputError):
+        guarded.score(QUERY, ITEMS)
+    assert guarded.calls_made == 4
+
+
+def test_the_cap_on_spend_refuses_the_call_that_would_exceed_it() -> None:
+    seen: list[int] = []
+
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        seen.append(len(pairs))
+        return [0.0] * len(pairs)
+
+    guarded = anncur.load_scorer(scorer, max_calls=6)
+    guarded.score(QUERY, ITEMS)
+    with pytest.raises(SpendCapError, match="cap of 6 calls"):
+        guarded.score(QUERY, ITEMS)
+    assert seen == [4]
+    assert guarded.calls_made == 4
+
+
+def test_lower_is_better_turns_the_scores_around() -> None:
+    def distance(pairs: list[tuple[str, str]]) -> list[float]:
+        return [float(n) for n in range(len(pairs))]
+
+    assert anncur.load_scorer(distance, higher_is_better=False).score(QUERY, ITEMS).tolist() == [0, -1, -2, -3]
+    distance.higher_is_better = False  # type: ignore[attr-defined]
+    assert anncur.load_scorer(distance).score(QUERY, ITEMS).tolist() == [0, -1, -2, -3]
+    assert anncur.load_scorer(distance, higher_is_better=True).score(QUERY, ITEMS).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rules", [{"batch_size": 0}, {"retries": -1}, {"max_calls": 0}, {"retry_wait": -1.0}])
+def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be at least"):
+        anncur.load_scorer(lambda _: [], **rules)

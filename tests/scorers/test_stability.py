@@ -1,0 +1,81 @@
+"""A scorer that answers differently to the same pair is noticed."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.errors import UnstableScorerWarning
+from anncur.items import Query
+from anncur.scorers.stability import StabilityWatch
+
+POSITIONS = np.arange(3)
+
+
+def test_equal_answers_are_counted_and_nothing_is_said() -> None:
+    watch = StabilityWatch()
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    assert (watch.report.n_repeated, watch.report.n_different) == (3, 0)
+
+
+def test_rounding_is_no_difference_even_for_a_single_pair() -> None:
+    watch = StabilityWatch()
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    watch.observe(Query("q"), POSITIONS[:1], np.array([1.0 + 1e-6]))
+    assert watch.report.n_different == 0
+    assert watch.report.largest_difference == pytest.approx(1e-6)
+
+
+def test_a_different_answer_warns_once_and_is_counted_every_time() -> None:
+    watch = StabilityWatch()
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    with pytest.warns(UnstableScorerWarning, match="1 of 3 repeated pairs, by up to 0.5"):
+        watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.5, 3.0]))
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    assert watch.report.n_different == 2
+
+
+def test_other_queries_are_other_pairs() -> None:
+    watch = StabilityWatch()
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    watch.observe(Query("p"), POSITIONS, np.array([9.0, 9.0, 9.0]))
+    assert watch.report.n_repeated == 0
+
+
+def test_memory_is_bounded() -> None:
+    watch = StabilityWatch(capacity=2)
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    assert watch.report.n_repeated < 3
+
+
+def test_a_build_notices_a_scorer_that_rolls_dice() -> None:
+    dice = itertools.count()
+
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        return [float(next(dice)) for _ in pairs]
+
+    with pytest.warns(UnstableScorerWarning):
+        index = anncur.Index.build(None, scorer, [f"item {n}" for n in range(20)], ["q"])
+    assert index.info.stability.n_different == 8
+
+
+def test_repeated_searches_notice_a_scorer_that_changes_later() -> None:
+    shift = [0.0]
+
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        return [len(item) + shift[0] for _, item in pairs]
+
+    index = anncur.Index.build(None, scorer, ["a", "bb", "ccc"], ["q"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.search("other")
+        index.search("other")
+    shift[0] = 1.0
+    with pytest.warns(UnstableScorerWarning):
+        index.search("other")

@@ -1,0 +1,117 @@
+"""One suite for every method: the budget is never exceeded, and enough of it gives the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anncur import OneShot, Rerank
+from anncur.search.base import Policy
+from anncur.search.methods import METHODS
+from worlds import World, low_rank_scores
+
+POLICIES: dict[str, str | Policy] = {
+    **{name: name for name in METHODS},
+    "anncur, paper": OneShot(n_anchor_items=3, cutoff=1e-15),
+    "anncur, no anchors": OneShot(n_anchor_items=0),
+    "rerank, tfidf": Rerank("tfidf"),
+}
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(params=list(POLICIES))
+def method(request: pytest.FixtureRequest) -> str | Policy:
+    return POLICIES[request.param]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Small worlds, some of them with nothing but ties."""
+    n_queries, n_items = draw(st.integers(2, 12)), draw(st.integers(1, 40))
+    rank, seed = draw(st.integers(1, 6)), draw(st.integers(0, 1000))
+    scores = low_rank_scores(n_queries, n_items, rank=rank, seed=seed)
+    return World(np.round(scores, draw(st.integers(-1, 2))))
+
+
+def check_budget(world: World, method: str | Policy, k: int, budget: int, n_anchors: int) -> None:
+    index = world.index(n_anchors, retrievers=("bm25", "tfidf"))
+    query = world.queries[-1]
+    if isinstance(method, OneShot) and (method.n_anchor_items or 0) > min(budget, len(world.items)):
+        return
+    hits = index.search(query, k=k, budget=budget, method=method)
+    asked = world.scorer.calls(query)
+    assert len(asked) == len(set(asked)) == hits.calls <= min(budget, len(world.items))
+    assert len(hits) == min(k, hits.calls)
+    assert hits.scores == sorted(hits.scores, reverse=True)
+    if budget >= len(world.items):
+        assert hits.ids == world.brute_force(len(world.queries) - 1, k)
+        assert not hits.is_partial
+
+
+@given(world=worlds(), k=st.integers(1, 50), budget=st.integers(1, 50), data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_no_method_exceeds_its_budget_and_all_calls_are_counted(
+    world: World, k: int, budget: int, data: st.DataObject
+) -> None:
+    n_anchors = data.draw(st.integers(1, len(world.queries) - 1))
+    for method in POLICIES.values():
+        check_budget(world, method, k, budget, n_anchors)
+
+
+@pytest.mark.slow
+@given(world=worlds(), k=st.integers(1, 50), budget=st.integers(1, 50), data=st.data())
+@settings(max_examples=5000, deadline=None)
+def test_no_method_exceeds_its_budget_in_5000_cases(world: World, k: int, budget: int, data: st.DataObject) -> None:
+    n_anchors = data.draw(st.integers(1, len(world.queries) - 1))
+    method = data.draw(st.sampled_from(list(POLICIES.values())))
+    check_budget(world, method, k, budget, n_anchors)
+
+
+def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: MakeWorld, method: str | Policy) -> None:
+    world = make_world(n_queries=20, n_items=150)
+    index = world.index(16, retrievers=("bm25", "tfidf"))
+    for query in range(16, 20):
+        hits = index.search(world.queries[query], k=150, budget=150, method=method)
+        assert hits.ids == world.brute_force(query, 150)
+        np.testing.assert_array_equal(hits.scores, np.sort(world.exact_scores[query])[::-1])
+
+
+def test_ties_come_in_the_order_of_positions(method: str | Policy) -> None:
+    world = World(np.tile(np.repeat([1.0, 3.0, 2.0], 10), (6, 1)))
+    hits = world.index(4, retrievers=("bm25", "tfidf")).search(world.queries[5], k=30, budget=30, method=method)
+    assert hits.ids == [f"i{n}" for n in [*range(10, 20), *range(20, 30), *range(10)]]
+
+
+def test_many_queries_get_the_same_answers_as_one_by_one(make_world: MakeWorld, method: str | Policy) -> None:
+    world = make_world(n_queries=90, n_items=80)
+    index = world.index(15, retrievers=("bm25", "tfidf"))
+    queries = world.queries[15:]  # more than one block of them
+    together = index.search_many(queries, k=5, budget=20, method=method)
+    assert together == [index.search(query, k=5, budget=20, method=method) for query in queries]
+
+
+def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: str | Policy) -> None:
+    """ANNCUR with a budget below the number of anchor queries, so that the scores alone choose its anchor items."""
+    world, shuffled = make_world(n_queries=40, n_items=80), make_world(n_queries=40, n_items=80)
+    shuffled.items = [world.items[position] for position in np.random.default_rng(1).permutation(80)]
+    budget = 20 if method == "anncur" or isinstance(method, OneShot) else 80
+    before, after = (
+        w.index(30, retrievers=("bm25", "tfidf")).search_many(w.queries[30:], k=10, budget=budget, method=method)
+        for w in (world, shuffled)
+    )
+    assert [hits.ids for hits in before] == [hits.ids for hits in after]
+
+
+def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, method: str | Policy) -> None:
+    world = make_world(n_queries=20, n_items=80)
+    hits = world.index(15, retrievers=("bm25", "tfidf")).search(world.queries[19], k=5, budget=30, method=method)
+    positions = np.concatenate([step.positions for step in hits.trace])
+    assert [f"i{position}" for position in positions] == world.scorer.calls(world.queries[19])
+    for step in hits.trace:
+        np.testing.assert_array_equal(step.exact_scores, world.exact_scores[19, step.positions])
+        assert step.guesses is None or len(step.guesses) == len(step.positions)
+    assert hits.trace[0].guesses is None

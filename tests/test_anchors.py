@@ -1,0 +1,90 @@
+"""How anchors are chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anncur.anchors import ANCHOR_METHODS, choose_medoids, choose_pivots, order_anchors
+from anncur.errors import InputError
+from anncur.factors.cur import approximate, link_matrix, relative_error
+from worlds import low_rank_scores
+
+
+@pytest.mark.parametrize("method", ANCHOR_METHODS)
+def test_every_method_orders_all_columns_once(method: str) -> None:
+    scores = low_rank_scores(10, 80, rank=4, noise=0.1)
+    order = order_anchors(scores, count=20, method=method, rng=np.random.default_rng(0))
+    assert sorted(order.tolist()) == list(range(80))
+
+
+@pytest.mark.parametrize("method", ANCHOR_METHODS)
+def test_every_method_takes_more_anchors_than_columns_and_a_single_column(method: str) -> None:
+    for n_items in (1, 3):
+        order = order_anchors(
+            low_rank_scores(6, n_items, rank=1), count=50, method=method, rng=np.random.default_rng(0)
+        )
+        assert sorted(order.tolist()) == list(range(n_items))
+
+
+@pytest.mark.parametrize("method", ANCHOR_METHODS)
+def test_the_same_seed_gives_the_same_order(method: str) -> None:
+    scores = low_rank_scores(10, 80, rank=4, noise=0.1)
+    orders = [order_anchors(scores, count=20, method=method, rng=np.random.default_rng(5)) for _ in range(2)]
+    np.testing.assert_array_equal(*orders)
+
+
+@pytest.mark.parametrize("method", ANCHOR_METHODS)
+def test_duplicate_and_empty_columns_do_no_harm(method: str) -> None:
+    scores = np.hstack([np.zeros((5, 10)), np.tile(low_rank_scores(5, 1, rank=1), 10)])
+    order = order_anchors(scores, count=8, method=method, rng=np.random.default_rng(0))
+    assert sorted(order.tolist()) == list(range(20))
+
+
+def test_anchor_queries_are_chosen_on_the_transpose() -> None:
+    scores = low_rank_scores(30, 8, rank=3)
+    assert sorted(order_anchors(scores.T, count=5, rng=np.random.default_rng(0)).tolist()) == list(range(30))
+
+
+def test_pivots_span_the_matrix_with_as_many_columns_as_its_rank() -> None:
+    scores = low_rank_scores(20, 200, rank=6).astype(np.float64)
+    pivots = choose_pivots(scores, 6, np.random.default_rng(0))
+    link = link_matrix(scores[:, pivots], cutoff=1e-6)
+    assert relative_error(scores, approximate(scores[:, pivots], link, scores)) < 1e-4
+
+
+def test_pivots_stop_at_the_rank() -> None:
+    scores = low_rank_scores(20, 200, rank=6).astype(np.float64)
+    assert len(choose_pivots(scores, 15, np.random.default_rng(0), floor=1e-5)) == 6
+
+
+def test_each_pivot_is_the_column_farthest_from_the_span_of_those_before() -> None:
+    scores = low_rank_scores(12, 40, rank=12, seed=2).astype(np.float64)
+    pivots = choose_pivots(scores, 8, np.random.default_rng(0))
+    for count in range(8):
+        basis, _ = np.linalg.qr(scores[:, pivots[:count]])
+        rest = np.linalg.norm(scores - basis @ (basis.T @ scores), axis=0)
+        assert rest[pivots[count]] == pytest.approx(rest.max())
+
+
+def test_medoids_find_one_column_in_every_cluster() -> None:
+    rng = np.random.default_rng(0)
+    centres = 10 * np.eye(4)
+    columns = np.repeat(centres, 25, axis=1) + 0.1 * rng.normal(size=(4, 100))
+    medoids = choose_medoids(columns, 40, rng)
+    assert set((medoids // 25).tolist()) == {0, 1, 2, 3}
+
+
+def test_leverage_prefers_columns_that_nothing_else_explains() -> None:
+    scores = np.zeros((4, 100))
+    scores[0] = 1.0
+    scores[1, 7] = 10.0
+    drawn = [
+        order_anchors(scores, count=2, method="leverage", rng=np.random.default_rng(seed))[:2] for seed in range(20)
+    ]
+    assert sum(7 in pair for pair in drawn) >= 10, "by chance it would be in one pair of fifty"
+
+
+def test_an_unknown_method_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InputError, match="pivoted_qr, random, leverage, kmeans"):
+        order_anchors(np.zeros((2, 2)), count=1, method="best", rng=np.random.default_rng(0))

@@ -1,0 +1,74 @@
+"""The shape of the package: imports point one way, and the light parts stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anncur
+
+SOURCE = Path(anncur.__file__).parent
+
+LAYERS = [
+    ["errors", "arrays", "texts", "progress"],
+    ["items"],
+    ["ranking"],
+    ["scorers", "candidates", "datasets"],
+    ["scores", "factors"],
+    ["anchors"],
+    ["search"],
+    ["index"],
+    ["evaluation"],
+    ["__init__"],
+    ["cli"],
+]
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
+HEAVY = ["torch", "transformers", "sentence_transformers", "ray", "fastapi", "faiss", "sklearn", "matplotlib", "bm25s"]
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def part(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_parts(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_text()))
+    names = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.split(".")[1] for name in names if name.startswith("anncur.")}
+
+
+@pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_point_one_way(file: Path) -> None:
+    own = part(file)
+    upwards = {name for name in imported_parts(file) - {own} if LAYER[name] >= LAYER[own]}
+    assert not upwards, f"{own} may not import {upwards}"
+
+
+@pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_every_module_says_what_it_is_for(file: Path) -> None:
+    assert ast.get_docstring(ast.parse(file.read_text()))
+
+
+def test_importing_anncur_loads_nothing_heavy() -> None:
+    program = f"import sys, anncur; print([name for name in {HEAVY} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
+
+
+def test_importing_anncur_takes_less_than_half_a_second() -> None:
+    program = "import time; start = time.perf_counter(); import anncur; print(time.perf_counter() - start)"
+    command = [sys.executable, "-c", program]
+    tries = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+    assert min(map(float, tries)) < 0.5
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in anncur.__all__:
+        assert getattr(anncur, name).__doc__, name

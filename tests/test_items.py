@@ -1,0 +1,131 @@
+"""Items, queries and the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
+from anncur.items import Corpus, Item, Query, as_queries
+
+plain_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00[]\\"), min_size=1)
+
+
+def test_an_item_without_a_title_shows_just_its_text() -> None:
+    assert Item("1", "flies by night").full_text == "flies by night"
+
+
+def test_an_item_with_a_title_shows_title_newline_text() -> None:
+    assert Item("1", "flies by night", "bat").full_text == "bat\nflies by night"
+
+
+@pytest.mark.parametrize("key", ["id", "_id"])
+def test_an_item_is_read_from_a_dict_with_either_id_key(key: str) -> None:
+    assert Item.from_record({key: "7", "text": "a", "title": "b"}) == Item("7", "a", "b")
+
+
+def test_unknown_keys_of_a_dict_become_metadata() -> None:
+    item = Item.from_record({"id": 7, "text": "a", "metadata": {"year": 1}, "lang": "en"})
+    assert item.id == "7"
+    assert item.metadata == {"year": 1, "lang": "en"}
+
+
+@pytest.mark.parametrize(
+    "record", [{"text": "a"}, {"id": "", "text": "a"}, {"id": True, "text": "a"}, {"id": "1"}, {"id": "1", "text": 5}]
+)
+def test_a_dict_without_id_or_text_is_refused_with_the_key_that_is_missing(record: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"needs an 'id'|needs a 'text'"):
+        Item.from_record(record)
+
+
+@pytest.mark.parametrize("text", ["nul \x00 here", "lone \ud800 surrogate"])
+@pytest.mark.parametrize("make", [lambda t: Item("1", t), lambda t: Item("1", "a", t), Query, lambda t: Item(t, "a")])
+def test_text_that_no_file_can_hold_is_refused_and_the_remedy_works(make: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InvalidTextError, match="remove it"):
+        make(text)
+    make(text.replace("\0", " ").encode("utf-8", "replace").decode())
+
+
+def test_exactly_one_bracket_marks_the_mention() -> None:
+    query = Query.parse("small [bat] that eats fruit")
+    assert query == Query("small bat that eats fruit", mention=(6, 9))
+    assert query.marked_text == "small [bat] that eats fruit"
+
+
+@pytest.mark.parametrize(
+    "text", ["no brackets", "[one] and [two]", "never [closed", "closed] never opened", "empty []"]
+)
+def test_anything_else_is_plain_text(text: str) -> None:
+    assert Query.parse(text) == Query(text)
+
+
+def test_a_backslash_escapes_a_bracket() -> None:
+    assert Query.parse(r"array\[0] of [bats]") == Query("array[0] of bats", mention=(12, 16))
+    assert Query.parse(r"array\[0]") == Query("array[0]")
+
+
+@given(before=plain_text, inside=plain_text, after=plain_text)
+def test_marked_text_is_what_was_parsed(before: str, inside: str, after: str) -> None:
+    marked = f"{before}[{inside}]{after}"
+    if (before + inside + after).strip():
+        query = Query.parse(marked)
+        assert query.marked_text == marked
+        assert query.mention is not None
+        assert query.text[slice(*query.mention)] == inside
+
+
+@pytest.mark.parametrize("span", [(3, 3), (-1, 2), (0, 99), (2,), "ab", (0.0, 2.0)])
+def test_a_span_outside_the_text_is_refused(span: object) -> None:
+    with pytest.raises(InputError, match="mention must be"):
+        Query("a bat", mention=span)  # type: ignore[arg-type]
+
+
+def test_a_query_dict_may_give_the_span() -> None:
+    assert Query.from_record({"_id": "q", "text": "a [bat]", "mention": [3, 6]}) == Query("a [bat]", "q", (3, 6))
+    assert Query.from_record({"text": "a [bat]"}) == Query("a bat", mention=(2, 5))
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "\n"])
+def test_an_empty_query_is_refused(empty: str) -> None:
+    with pytest.raises(InputError, match="some text"):
+        Query.parse(empty)
+
+
+def test_positions_and_ids_belong_together() -> None:
+    corpus = Corpus([{"id": "a", "text": "x"}, Item("b", "y"), "bare text"])
+    assert [corpus.position(item.id) for item in corpus] == [0, 1, 2]
+    assert corpus[2] == Item("2", "bare text")
+
+
+def test_an_unknown_id_is_named() -> None:
+    with pytest.raises(UnknownIdError, match="no item has the id 'z'"):
+        Corpus(["a"]).position("z")
+
+
+def test_duplicate_ids_are_refused_with_both_positions() -> None:
+    with pytest.raises(DuplicateIdError, match="'a' at positions 0 and 2"):
+        Corpus([Item("a", "x"), Item("b", "y"), Item("a", "z")])
+
+
+@pytest.mark.parametrize("items", ["corpus.jsonl", {"id": "a", "text": "b"}, 5])
+def test_a_path_in_the_place_of_items_is_refused_with_the_way_to_read_it(items: object) -> None:
+    with pytest.raises(InputError, match="read_items"):
+        Corpus(items)  # type: ignore[arg-type]
+
+
+def test_a_single_query_in_the_place_of_a_list_is_refused() -> None:
+    with pytest.raises(InputError, match="put a single one in a list"):
+        as_queries("a query")
+
+
+def test_the_digest_tells_order_and_borders_apart() -> None:
+    digests = {
+        Corpus([Item("a", "xy"), Item("b", "z")]).digest(),
+        Corpus([Item("b", "z"), Item("a", "xy")]).digest(),
+        Corpus([Item("a", "x"), Item("b", "yz")]).digest(),
+        Corpus([Item("a", "y", "x"), Item("b", "z")]).digest(),
+    }
+    assert len(digests) == 4

@@ -1,0 +1,57 @@
+"""What tests are made of: score matrices of known rank, scorers over them, and an independent counter of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import anncur
+from anncur.arrays import FloatMatrix, FloatVector
+from anncur.scorers.stored import StoredScorer
+
+
+class CountingScorer:
+    """Counts every pair that it is asked for, in the order of asking."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.fingerprint = inner.fingerprint
+        self.pairs: list[tuple[str, str]] = []
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> FloatVector:
+        self.pairs.extend((query.marked_text, item.id) for item in items)
+        return self._inner.score(query, items)
+
+    def calls(self, query: str) -> list[str]:
+        """The ids asked for with this query."""
+        return [item_id for text, item_id in self.pairs if text == query]
+
+
+class World:
+    """A score matrix with its queries, items and a counting scorer; the first queries are meant as anchors."""
+
+    def __init__(self, exact_scores: FloatMatrix) -> None:
+        self.exact_scores = exact_scores
+        n_queries, n_items = exact_scores.shape
+        self.queries = [f"query {number}" for number in range(n_queries)]
+        self.items = [anncur.Item(f"i{number}", f"item {number} is a thing") for number in range(n_items)]
+        self.scorer = CountingScorer(StoredScorer(exact_scores, self.queries, [item.id for item in self.items]))
+
+    def index(self, n_anchors: int, **options: Any) -> anncur.Index:
+        index = anncur.Index.build(None, self.scorer, self.items, self.queries[:n_anchors], **options)
+        self.scorer.pairs.clear()
+        return index
+
+    def brute_force(self, query: int, k: int) -> list[str]:
+        """The true top k, ties by position."""
+        order = sorted(range(len(self.items)), key=lambda position: (-self.exact_scores[query, position], position))
+        return [self.items[position].id for position in order[:k]]
+
+
+def low_rank_scores(n_queries: int, n_items: int, *, rank: int, noise: float = 0.0, seed: int = 0) -> FloatMatrix:
+    """Scores of a given rank, with perhaps some noise on top."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n_queries, rank)) @ rng.normal(size=(rank, n_items))
+    return (scores + noise * rng.normal(size=scores.shape)).astype(np.float32)
