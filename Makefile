@@ -32,8 +32,9 @@ fmt: $(STAMP)  ## format, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## measure the overhead of a search (minutes)
+bench: $(STAMP)  ## run the benchmarks (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
+	$(BIN)/python benchmarks/cur_choices.py
 
 docs: $(STAMP)  ## write docs/cli.md anew from the commands' help
 	$(BIN)/python scripts/make_cli_reference.py

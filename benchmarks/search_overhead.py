@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from anncur.factors.cur import CurFactors
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Knowledge
 from anncur.search.split import SplitTable
+from circumstances import circumstances
 
 WIDTH, BUDGET, N_ANCHOR_ITEMS, K = 200, 200, 100, 10
 RESULTS = Path(__file__).parent / "results" / "search_overhead.jsonl"
@@ -88,6 +86,8 @@ def measure(n_items: int) -> list[dict[str, Any]]:
                 "overhead_ms": 1000 * ours / n_queries,
                 "ratio": ours / bare,
                 "peak_mb": peak_memory(index, queries[:n_queries]) / 2**20,
+                "width": WIDTH,
+                "budget": BUDGET,
                 **circumstances(),
             }
         )
@@ -144,19 +144,6 @@ def peak_memory(index: anncur.Index, queries: list[anncur.Query]) -> int:
     tracemalloc.stop()
     assert len(answers) == len(queries)
     return peak - kept
-
-
-def circumstances() -> dict[str, Any]:
-    """What a row was measured with."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "width": WIDTH,
-        "budget": BUDGET,
-        "commit": commit.stdout.strip(),
-        "machine": platform.machine(),
-        "n_cpus": os.cpu_count(),
-        "numpy": np.__version__,
-    }
 
 
 if __name__ == "__main__":

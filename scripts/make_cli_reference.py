@@ -1,0 +1,36 @@
+"""Write docs/cli.md from the commands' own help, so that it can't go stale."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from anncur.cli.main import app
+
+TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
+INTRODUCTION = """\
+# Command line
+
+Written by `make docs` from the commands' help. Results go to standard output, progress and errors to standard error.
+Exit codes: 0 done, 1 an error that you can mend, 2 wrong usage, 70 a bug in anncur, 130 interrupted.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    return "\n".join([INTRODUCTION, *(section(*arguments) for arguments in [[], *([name] for name in names)])])
+
+
+def section(*arguments: str) -> str:
+    """The help of one command."""
+    shown = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": "100", "TERM": "dumb"}, prog_name="anncur")
+    lines = [line.rstrip() for line in shown.output.strip().splitlines()]
+    return "\n".join([f"## `{' '.join(['anncur', *arguments])}`", "", "```text", *lines, "```", ""])
+
+
+if __name__ == "__main__":
+    TARGET.write_text(reference(), encoding="utf-8")
+    sys.stdout.write(f"wrote {TARGET}\n")

@@ -1,0 +1,40 @@
+"""The documentation is true: the reference is current, the README's example runs, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    *(ROOT / "docs").rglob("*.md"),
+]
+
+
+def test_the_command_line_reference_is_what_the_commands_say() -> None:
+    reference = runpy.run_path(str(ROOT / "scripts" / "make_cli_reference.py"))["reference"]
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference(), "run `make docs`"
+
+
+def test_the_readmes_example_runs_and_finds_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    exec(compile(example, "README.md", "exec"), {})
+    assert "'a box of 230 pencils'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not broken
+
+
+def test_every_target_of_the_makefile_that_is_promised_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"setup", "demo", "test", "test-all", "check", "fmt", "bench", "docs"} <= targets
