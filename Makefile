@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-all check fmt bench docs
+.PHONY: help setup demo test test-slow test-all check fmt bench docs
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install anncur with everything that development needs
 
@@ -19,8 +19,10 @@ demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
 test: $(STAMP)  ## run the quick tests
 	$(BIN)/pytest
 
-test-all: $(STAMP)  ## run all tests, the slow ones too
-	$(BIN)/pytest -m "slow or not slow"
+test-slow: $(STAMP)  ## run the slow tests
+	$(BIN)/pytest -m slow
+
+test-all: test test-slow  ## run all tests
 
 check: $(STAMP)  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .

@@ -38,7 +38,7 @@ def main() -> None:
     recalls: dict[str, dict[tuple[int, int], list[float]]] = defaultdict(lambda: defaultdict(list))
     with out.open("w") as file:
         for row in rows():
-            file.write(json.dumps({**row, **circumstances()}) + "\n")
+            file.write(json.dumps({**circumstances(), **row}) + "\n")
             recalls[row["choice"]][row["k"], row["budget"]].append(row["recall"])
     print(f"{'k, budget':<42}" + "".join(f"{f'{k}, {budget}':>9}" for k, budget in CELLS))
     for choice, of_cells in recalls.items():

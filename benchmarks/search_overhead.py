@@ -21,6 +21,7 @@ import numpy as np
 import anncur
 from anncur.factors.cur import CurFactors
 from anncur.scorers.stability import StabilityWatch
+from anncur.scores import ScoreMatrix
 from anncur.search.base import Knowledge
 from anncur.search.split import SplitTable
 from circumstances import circumstances
@@ -88,6 +89,7 @@ def measure(n_items: int) -> list[dict[str, Any]]:
                 "peak_mb": peak_memory(index, queries[:n_queries]) / 2**20,
                 "width": WIDTH,
                 "budget": BUDGET,
+                "seed": 0,
                 **circumstances(),
             }
         )
@@ -100,9 +102,10 @@ def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndar
     item_vectors = rng.normal(size=(n_items, WIDTH)).astype(np.float32)
     corpus = anncur.Corpus(f"item {number}" for number in range(n_items))
     no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int32))  # so half of the budget goes to anchors
+    matrix = ScoreMatrix(item_vectors, fingerprint=scorer.fingerprint, higher_is_better=True, digest="")
     knowledge = Knowledge(n_items, CurFactors(item_vectors, rng.permutation(n_items)), no_splits, {})
     guarded = anncur.load_scorer(scorer)
-    return anncur.Index(guarded, corpus, knowledge, watch=StabilityWatch(), build_calls=0), item_vectors
+    return anncur.Index(guarded, corpus, matrix, knowledge, watch=StabilityWatch(), build_calls=0), item_vectors
 
 
 def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: int) -> float:

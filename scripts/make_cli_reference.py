@@ -14,7 +14,8 @@ INTRODUCTION = """\
 # Command line
 
 Written by `make docs` from the commands' help. Results go to standard output, progress and errors to standard error.
-Exit codes: 0 done, 1 an error that you can mend, 2 wrong usage, 70 a bug in anncur, 130 interrupted.
+Exit codes: 0 done, 1 an error that you can mend, 2 wrong usage, 70 a bug in anncur, 130 interrupted,
+141 nobody reads the output.
 """
 
 

@@ -14,7 +14,8 @@ import anncur
 SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
-    ["errors", "arrays", "texts", "progress"],
+    ["errors"],
+    ["arrays", "texts", "progress", "numbers"],
     ["items"],
     ["ranking"],
     ["scorers", "candidates", "datasets"],
@@ -39,9 +40,17 @@ def part(file: Path) -> str:
 
 
 def imported_parts(file: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(file.read_text()))
-    names = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-    return {name.split(".")[1] for name in names if name.startswith("anncur.")}
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {
+                f"{node.module}.{alias.name}" if node.module == "anncur" else str(node.module) for alias in node.names
+            }
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    parts = {name.split(".")[1] if "." in name else "__init__" for name in names if name.split(".")[0] == "anncur"}
+    return {name if name in LAYER else "__init__" for name in parts}
 
 
 @pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(SOURCE)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,29 @@ def test_text_that_no_file_can_hold_is_refused_and_the_remedy_works(make: Callab
     with pytest.raises(InvalidTextError, match="remove it"):
         make(text)
     make(text.replace("\0", " ").encode("utf-8", "replace").decode())
+
+
+@pytest.mark.parametrize("metadata", ["abc", ["abc"], 5])
+def test_metadata_that_is_no_mapping_is_refused(metadata: object) -> None:
+    with pytest.raises(InputError, match="'metadata' must be an object"):
+        Item.from_record({"id": "1", "text": "a", "metadata": metadata})
+
+
+def test_numpy_integers_serve_as_ids_and_spans() -> None:
+    assert Item.from_record({"id": np.int64(7), "text": "a"}).id == "7"
+    assert Query("a bat", mention=(np.int64(2), np.int64(5))).mention == (2, 5)
+
+
+def test_an_id_of_none_leaves_the_other_key() -> None:
+    assert Item.from_record({"id": None, "_id": "x", "text": "a"}).id == "x"
+
+
+def test_a_data_frame_is_refused_with_the_way_to_its_records() -> None:
+    class Frame(list[str]):
+        columns = ("id", "text")
+
+    with pytest.raises(InputError, match="to_dict"):
+        Corpus(Frame(["id", "text"]))
 
 
 def test_exactly_one_bracket_marks_the_mention() -> None:

@@ -20,24 +20,29 @@ MOST_CONSIDERED = 20_000  # columns; beyond that the informed methods look at a 
 
 
 def order_anchors(
-    exact_scores: FloatMatrix, *, count: int, method: str = "pivoted_qr", rng: np.random.Generator
+    exact_scores: FloatMatrix, *, n_anchors: int, method: str = "pivoted_qr", rng: np.random.Generator
 ) -> Positions:
-    """All columns of `exact_scores`: first up to `count` chosen by the method, then the others at random."""
-    if method not in ANCHOR_METHODS:
-        raise InputError(f"anchors must be one of {', '.join(ANCHOR_METHODS)}, got {method!r}")
+    """All columns of `exact_scores`: first up to `n_anchors` chosen by the method, then the others at random."""
+    check_method(method)
     shuffled = rng.permutation(exact_scores.shape[1])
     sample = np.sort(shuffled[:MOST_CONSIDERED])
     columns = exact_scores[:, sample].astype(np.float64)
-    chosen = sample[ANCHOR_METHODS[method](columns, min(count, len(sample)), rng)]
+    chosen = sample[ANCHOR_METHODS[method](columns, min(n_anchors, len(sample)), rng)]
     return np.concatenate([chosen, shuffled[~np.isin(shuffled, chosen)]])
 
 
-def choose_random(columns: FloatMatrix, count: int, rng: np.random.Generator) -> Positions:
+def check_method(method: str) -> None:
+    """Refuse a method that there isn't."""
+    if method not in ANCHOR_METHODS:
+        raise InputError(f"anchors must be one of {', '.join(ANCHOR_METHODS)}, got {method!r}")
+
+
+def choose_random(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator) -> Positions:
     """Columns at random, as in the paper."""
-    return rng.permutation(columns.shape[1])[:count]
+    return rng.permutation(columns.shape[1])[:n_anchors]
 
 
-def choose_pivots(columns: FloatMatrix, count: int, rng: np.random.Generator, *, floor: float = 1e-7) -> Positions:
+def choose_pivots(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, floor: float = 1e-7) -> Positions:
     """The pivots of a QR decomposition: each time the column with the most that the chosen ones don't explain.
 
     Stops early when what is left of every column is below `floor` of the longest: rounding, not signal."""
@@ -45,7 +50,7 @@ def choose_pivots(columns: FloatMatrix, count: int, rng: np.random.Generator, *,
     least = floor**2 * squared_rest.max(initial=0.0)
     basis = np.zeros((columns.shape[0], 0))
     chosen: list[int] = []
-    while len(chosen) < min(count, columns.shape[0]):
+    while len(chosen) < min(n_anchors, columns.shape[0]):
         pivot = int(np.argmax(squared_rest))
         if squared_rest[pivot] <= least:
             break
@@ -61,28 +66,30 @@ def choose_pivots(columns: FloatMatrix, count: int, rng: np.random.Generator, *,
 
 
 def choose_by_leverage(
-    columns: FloatMatrix, count: int, rng: np.random.Generator, *, energy: float = 0.95
+    columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, energy: float = 0.95
 ) -> Positions:
     """Columns drawn by their leverage: their weight in the directions that hold `energy` of the matrix."""
     _, values, right = np.linalg.svd(columns, full_matrices=False)
     held = np.cumsum(values**2) / max(float((values**2).sum()), 1e-300)
     leverage = (right[: int(np.searchsorted(held, energy)) + 1] ** 2).sum(axis=0)
     waiting = rng.exponential(size=len(leverage)) / np.maximum(leverage, 1e-300)  # drawing without replacement
-    return np.argsort(waiting, kind="stable")[:count]
+    return np.argsort(waiting, kind="stable")[:n_anchors]
 
 
-def choose_medoids(columns: FloatMatrix, count: int, rng: np.random.Generator, *, n_iterations: int = 10) -> Positions:
+def choose_medoids(
+    columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, n_iterations: int = 10
+) -> Positions:
     """The columns nearest to the centres of a k-means clustering, the largest cluster first."""
     points = columns.T
-    centres = points[rng.permutation(len(points))[:count]]
+    centres = points[rng.permutation(len(points))[:n_anchors]]
     for _ in range(n_iterations):
         nearest = _squared_distances(points, centres).argmin(axis=1)
-        sizes = np.bincount(nearest, minlength=count)
+        sizes = np.bincount(nearest, minlength=n_anchors)
         sums = np.zeros_like(centres)
         np.add.at(sums, nearest, points)
         centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
     distances = _squared_distances(points, centres)
-    sizes = np.bincount(distances.argmin(axis=1), minlength=count)
+    sizes = np.bincount(distances.argmin(axis=1), minlength=n_anchors)
     medoids = distances.argmin(axis=0)[np.argsort(-sizes, kind="stable")]
     return np.array(list(dict.fromkeys(medoids.tolist())), dtype=np.int64)
 

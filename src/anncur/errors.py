@@ -1,18 +1,17 @@
 """Every error and warning that anncur raises, in one tree.
 
-    AnncurError
+    AnncurError                            `kept` holds what was paid for before it
     ├── InputError (ValueError)            an argument, item, query or file breaks a rule
     │   ├── DuplicateIdError               two items share an id
     │   ├── InvalidTextError               text that no file or tokenizer can carry
     │   └── FileFormatError                a line of a file that can't be read
     ├── UnknownIdError (KeyError)          an id that the corpus doesn't hold
-    ├── ScorerError (RuntimeError)         the scorer failed; `kept` holds what was paid for
+    ├── ScorerError (RuntimeError)         the scorer failed
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
     │   ├── SpendCapError                  the cap on its calls is reached
     │   └── FingerprintError               it is not the scorer that these scores came from
     ├── BudgetError (RuntimeError)         a policy asked for more calls than the budget holds
-    ├── DeadlineError (TimeoutError)       time ran out
-    └── MissingExtraError (ImportError)    an optional dependency is not installed
+    └── DeadlineError (TimeoutError)       time ran out
 
     AnncurWarning (UserWarning)
     └── UnstableScorerWarning              the scorer answers differently to the same pair
@@ -23,7 +22,12 @@ from __future__ import annotations
 
 
 class AnncurError(Exception):
-    """The base of every error that anncur raises on purpose."""
+    """The base of every error that anncur raises on purpose.
+
+    `kept` holds what was paid for before the error: `Hits` from a search, a `ScoreMatrix` from a build (pass it back as
+    `Index.build(…, exact_scores=error.kept)` to pay only for the rest)."""
+
+    kept: object | None = None
 
 
 class InputError(AnncurError, ValueError):
@@ -50,12 +54,7 @@ class UnknownIdError(AnncurError, KeyError):
 
 
 class ScorerError(AnncurError, RuntimeError):
-    """The scorer failed.
-
-    `kept` holds what was paid for before the failure: `Hits` from a search, a `ScoreMatrix` from a build
-    (pass it back as `Index.build(…, exact_scores=error.kept)` to pay only for the rest)."""
-
-    kept: object | None = None
+    """The scorer failed."""
 
 
 class ScorerOutputError(ScorerError, ValueError):
@@ -76,10 +75,6 @@ class BudgetError(AnncurError, RuntimeError):
 
 class DeadlineError(AnncurError, TimeoutError):
     """Time ran out before all that was asked for was scored."""
-
-
-class MissingExtraError(AnncurError, ImportError):
-    """An optional dependency is not installed; the message names the extra to install."""
 
 
 class AnncurWarning(UserWarning):

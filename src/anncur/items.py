@@ -6,10 +6,11 @@ here, once. Reads no files: `datasets/` does."""
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 from anncur.arrays import Positions
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
@@ -45,8 +46,10 @@ class Item:
 
         Any other key goes into the metadata. Whole numbers are taken as ids."""
         known = {"id", "_id", "text", "title", "metadata"}
-        metadata = dict(record.get("metadata") or {})
-        metadata.update((key, value) for key, value in record.items() if key not in known)
+        metadata = record.get("metadata") or {}
+        if not isinstance(metadata, Mapping):
+            raise InputError(f"this item's 'metadata' must be an object, got {_shown(metadata)}")
+        metadata = {**metadata, **{key: value for key, value in record.items() if key not in known}}
         return cls(
             id=_record_id(record, "item"),
             text=_record_text(record, "item"),
@@ -115,10 +118,10 @@ class Corpus(Sequence[Item]):
     """Items in a fixed order: a position for every id, an item for every position."""
 
     def __init__(self, items: Iterable[ItemLike]) -> None:
-        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable) or hasattr(items, "columns"):
             raise InputError(
-                f"items must be a list of items, got {type(items).__name__}; "
-                "to read a file, pass anncur.read_items(path)"
+                f"items must be a list of items, got {type(items).__name__}; to read a file, pass "
+                "anncur.read_items(path), and of a data frame its records: frame.to_dict('records')"
             )
         self._items: list[Item] = []
         self._positions: dict[str, int] = {}
@@ -226,19 +229,22 @@ def _check_text(text: object, *, field: str, owner: str) -> None:
         )
 
 
-def _checked_span(span: object, text: str, owner: str) -> tuple[int, int]:
-    match span:
-        case (int() as start, int() as end) if 0 <= start < end <= len(text):
-            return start, end
-    raise InputError(
-        f"{owner}: mention must be (start, end) with 0 <= start < end <= {len(text)} characters, got {span!r}"
-    )
+def _checked_span(span: Any, text: str, owner: str) -> tuple[int, int]:
+    try:
+        start, end = map(operator.index, span)
+    except (TypeError, ValueError):
+        start, end = -1, -1
+    if not 0 <= start < end <= len(text):
+        raise InputError(
+            f"{owner}: mention must be (start, end) with 0 <= start < end <= {len(text)} characters, got {span!r}"
+        )
+    return start, end
 
 
 def _record_id(record: Mapping[str, Any], kind: str) -> str:
-    found = record.get("id", record.get("_id"))
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
+    found = record["id"] if record.get("id") is not None else record.get("_id")
+    if isinstance(found, SupportsIndex) and not isinstance(found, bool):
+        return str(operator.index(found))
     if not isinstance(found, str) or not found:
         raise InputError(
             f"this {kind} needs an 'id' (or '_id') that is a non-empty string or a whole number: "

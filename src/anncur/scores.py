@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
-from anncur.errors import FingerprintError, InputError, ScorerError, ScorerOutputError
+from anncur.errors import FingerprintError, InputError, ScorerOutputError
 from anncur.items import Corpus, Query, digest_texts
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
@@ -22,16 +22,22 @@ ITEMS_PER_CHUNK = 512
 class ScoreMatrix:
     """Exact scores, items in rows and queries in columns, bound to the scorer and the texts that they belong to."""
 
-    def __init__(self, values: FloatMatrix, *, fingerprint: str, digest: str) -> None:
+    def __init__(self, values: FloatMatrix, *, fingerprint: str, higher_is_better: bool, digest: str) -> None:
         self.values = values
         self.fingerprint = fingerprint
+        self.higher_is_better = higher_is_better
         self._digest = digest
 
     @classmethod
     def empty(cls, scorer: GuardedScorer, queries: Sequence[Query], corpus: Corpus) -> ScoreMatrix:
         """A matrix in which nothing has been scored yet."""
         values = np.full((len(corpus), len(queries)), np.nan, dtype=np.float32)
-        return cls(values, fingerprint=scorer.fingerprint, digest=_digest(queries, corpus))
+        return cls(
+            values,
+            fingerprint=scorer.fingerprint,
+            higher_is_better=scorer.rules.higher_is_better,
+            digest=_digest(queries, corpus),
+        )
 
     @property
     def n_missing(self) -> int:
@@ -45,6 +51,10 @@ class ScoreMatrix:
                 f"these exact scores came from the scorer {self.fingerprint}, not from {scorer.fingerprint}; "
                 "use that one, or score anew"
             )
+        if self.higher_is_better != scorer.rules.higher_is_better:
+            raise InputError(
+                f"these exact scores were made with higher_is_better={self.higher_is_better}; load the scorer like that"
+            )
         if self.values.shape != (len(corpus), len(queries)) or self._digest != _digest(queries, corpus):
             raise InputError(
                 "these exact scores belong to other items or anchor queries, or to another order of them; "
@@ -54,18 +64,13 @@ class ScoreMatrix:
     def fill(
         self, scorer: GuardedScorer, queries: Sequence[Query], corpus: Corpus, *, progress: Progress = silent
     ) -> None:
-        """Score what is missing. When the scorer fails, the error's `kept` is this matrix with all that was paid."""
-        self.check_fits(scorer, queries, corpus)
+        """Score what is missing; what was paid for stays in the matrix, also when something fails."""
         total = self.values.size
         done = total - self.n_missing
-        try:
-            for positions, column in self._missing_parts():
-                self._score(Meter(scorer, queries[column], corpus, budget=len(positions)), positions, column)
-                done += len(positions)
-                progress("scoring anchor queries", done, total)
-        except ScorerError as error:
-            error.kept = self
-            raise
+        for positions, column in self._missing_parts():
+            self._score(Meter(scorer, queries[column], corpus, budget=len(positions)), positions, column)
+            done += len(positions)
+            progress("scoring anchor queries", done, total)
 
     def _missing_parts(self) -> Iterator[tuple[Positions, int]]:
         """What is missing, chunk of items by chunk and column by column."""
@@ -80,18 +85,18 @@ class ScoreMatrix:
         try:
             meter.score(positions)
         finally:  # whatever happened, keep what was paid for
-            self.values[meter.positions, column] = _as_float32(meter.exact_scores, self.fingerprint)
+            self._keep(meter.positions, column, meter.exact_scores)
 
-
-def _as_float32(exact_scores: FloatVector, fingerprint: str) -> FloatVector:
-    with np.errstate(over="ignore"):
-        stored = exact_scores.astype(np.float32)
-    if not np.isfinite(stored).all():
-        raise ScorerOutputError(
-            f"the scorer {fingerprint} gave {exact_scores[~np.isfinite(stored)][0]:.3g}, too large for float32; "
-            "scale its scores down"
-        )
-    return stored
+    def _keep(self, positions: Positions, column: int, exact_scores: FloatVector) -> None:
+        with np.errstate(over="ignore"):
+            stored = exact_scores.astype(np.float32)
+        fits = np.isfinite(stored)
+        self.values[positions[fits], column] = stored[fits]
+        if not fits.all():
+            raise ScorerOutputError(
+                f"the scorer {self.fingerprint} gave {exact_scores[~fits][0]:.3g}, too large for float32; "
+                "scale its scores down"
+            )
 
 
 def _digest(queries: Sequence[Query], corpus: Corpus) -> str:

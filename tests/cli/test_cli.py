@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from anncur.cli.main import app
 from anncur.errors import InputError
 
 runner = CliRunner()
+ANNCUR = Path(sys.executable).parent / "anncur"
 
 
 def test_the_version_is_printed() -> None:
@@ -34,10 +36,11 @@ def test_every_command_has_help_with_an_example_and_the_shared_options() -> None
         assert "--debug" in help_text
 
 
-def test_the_demo_shows_an_answer_and_a_table_in_which_anncur_wins() -> None:
+def test_the_demo_shows_an_answer_a_table_and_what_to_do_next() -> None:
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
-    assert "fruit bat" in result.stdout
+    assert "northern snakehead" in result.stdout
+    assert "200 calls instead of 2,000 found 9 of the scorer's true top 10" in result.stdout
     assert "BM25 + re-rank" in result.stdout
     assert "On your own data" in result.stdout
 
@@ -65,15 +68,20 @@ def test_wrong_usage_ends_in_code_2() -> None:
 
 
 @pytest.fixture
-def edge(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+def edge() -> typer.Typer:
     """A program whose only command raises what it is told to."""
     program = typer.Typer()
 
     def fail(kind: str, debug: bool = False) -> None:
         """Raise."""
-        raise {"ours": InputError("[k] must\nbe 1"), "bug": ZeroDivisionError("oops"), "stop": KeyboardInterrupt()}[
-            kind
-        ]
+        errors = {
+            "ours": InputError("[k] must\nbe 1"),
+            "disk": OSError(28, "No space left on device"),
+            "bug": ZeroDivisionError("oops"),
+            "stop": KeyboardInterrupt(),
+            "usage": typer.BadParameter("too many"),
+        }
+        raise errors[kind]
 
     program.command()(at_the_edge(fail))
     return program
@@ -83,6 +91,7 @@ def edge(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     ("kind", "code", "line"),
     [
         ("ours", 1, "error: [k] must be 1"),
+        ("disk", 1, "error: [Errno 28] No space left on device"),
         ("bug", 70, "error: a bug in anncur: ZeroDivisionError: oops; --debug shows where"),
         ("stop", 130, "error: interrupted"),
     ],
@@ -98,8 +107,46 @@ def test_debug_shows_the_traceback(edge: typer.Typer) -> None:
     assert "Traceback" in result.stderr
 
 
-def test_ctrl_c_stops_a_running_program_with_code_130(tmp_path: Path) -> None:
-    command = [Path(sys.executable).parent / "anncur", "demo"]
+def test_an_error_of_usage_from_within_a_command_ends_in_code_2(edge: typer.Typer) -> None:
+    assert runner.invoke(edge, ["usage"]).exit_code == 2
+
+
+PRINTING = """
+import sys, time, typer
+from anncur.cli.frame import at_the_edge, print_json
+
+def show(debug: bool = False) -> None:
+    sys.stdin.read()  # until the test is ready
+    print_json({"shown": "…"})
+
+program = typer.Typer()
+program.command()(at_the_edge(show))
+program()
+"""
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PRINTING], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, shown = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (141, b"")
+
+
+def test_a_terminal_that_can_not_show_a_character_shows_the_rest() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PRINTING],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        input=b"",
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, b'{"shown": "?"}\n')
+
+
+def test_ctrl_c_stops_a_running_program_with_code_130() -> None:
+    command = [ANNCUR, "demo"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()  # the first progress: it is at work now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,9 @@ def test_reading_is_lazy_so_a_bad_line_costs_nothing_before_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ("[" * 100_000, "not JSON"),
+        ('{"id": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"id": "a", "text": "b", "metadata": 5}', "'metadata' must be"),
         ("[1, 2]", "one JSON object, got list"),
         ('{"id": "a"}', "needs a 'text'"),
         ('{"id": "a", "text": "\\u0000"}', "NUL"),
@@ -61,6 +66,15 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         list(read_items(file))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [read_items, read_queries])
+def test_a_missing_file_is_named_at_once(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(InputError, match=r"no file .*nothing\.jsonl"):
-        list(read_items(tmp_path / "nothing.jsonl"))
+        read(tmp_path / "nothing.jsonl")
+
+
+def test_files_may_be_gzipped(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "items.jsonl.gz", "wt") as items, gzip.open(tmp_path / "q.txt.gz", "wt") as queries:
+        items.write('{"id": "a", "text": "x"}\n')
+        queries.write("a query\n")
+    assert list(read_items(tmp_path / "items.jsonl.gz")) == [Item("a", "x")]
+    assert list(read_queries(tmp_path / "q.txt.gz")) == [Query("a query")]

@@ -6,12 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 import anncur
-from anncur.errors import FingerprintError, InputError, ScorerError, ScorerOutputError, SpendCapError
+from anncur.errors import (
+    AnncurWarning,
+    FingerprintError,
+    InputError,
+    ScorerError,
+    ScorerOutputError,
+    SpendCapError,
+)
 from anncur.scores import ITEMS_PER_CHUNK, ScoreMatrix
 from worlds import World, low_rank_scores
 
@@ -53,12 +61,15 @@ def test_a_build_scores_every_pair_once_and_eight_twice() -> None:
     assert len(set(world.scorer.pairs)) == 200
 
 
-def test_the_same_seed_builds_the_same_index(make_world: MakeWorld) -> None:
+def test_the_same_seed_builds_the_same_index_and_another_one_another(make_world: MakeWorld) -> None:
     world = make_world(noise=1.0)
-    answers = [world.index(20, seed=3).search_many(world.queries[20:], k=5, budget=20) for _ in range(2)]
-    assert answers[0] == answers[1]
-    traces = [[step.positions.tolist() for hits in answer for step in hits.trace] for answer in answers]
-    assert traces[0] == traces[1]
+
+    def anchors(seed: int) -> list[list[int]]:
+        answers = world.index(20, seed=seed, anchors="random").search_many(world.queries[20:], k=5, budget=20)
+        return [step.positions.tolist() for hits in answers for step in hits.trace]
+
+    assert anchors(3) == anchors(3)
+    assert anchors(3) != anchors(4)
 
 
 def test_one_item_works() -> None:
@@ -104,9 +115,24 @@ def test_the_budget_must_be_a_whole_number_of_at_least_one(budget: object) -> No
         build().search("q", budget=budget)  # type: ignore[arg-type]
 
 
-def test_an_unknown_method_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="one of anncur, rerank, exhaustive, got 'magic'"):
-        build().search("q", method="magic")
+@pytest.mark.parametrize("method", ["magic", None, 5, anncur.Rerank])
+def test_an_unknown_method_is_refused_with_those_there_are(method: Any) -> None:
+    with pytest.raises(InputError, match="one of anncur, rerank, exhaustive, or a policy object, got"):
+        build().search("q", method=method)
+
+
+@pytest.mark.parametrize("deadline", ["500", float("nan"), float("inf"), -1])
+def test_a_deadline_must_be_a_number(deadline: Any) -> None:
+    with pytest.raises(InputError, match="deadline_ms must be a number at least 0"):
+        build().search("q", deadline_ms=deadline)
+
+
+@pytest.mark.parametrize("wrong", [{"anchors": "best"}, {"seed": -1}, {"seed": "x"}, {"retrievers": ["bm26"]}])
+def test_wrong_options_are_refused_before_anything_is_paid(make_world: MakeWorld, wrong: dict[str, Any]) -> None:
+    world = make_world()
+    with pytest.raises(InputError):
+        world.index(10, **wrong)
+    assert world.scorer.pairs == []
 
 
 def test_a_retriever_that_the_index_lacks_is_named() -> None:
@@ -179,7 +205,8 @@ def test_a_failed_build_keeps_what_was_paid_for_and_goes_on_from_there() -> None
 
 
 def test_scores_of_another_scorer_are_refused() -> None:
-    matrix = ScoreMatrix(np.zeros((3, 2), dtype=np.float32), fingerprint="other", digest="")
+    values = np.zeros((3, 2), dtype=np.float32)
+    matrix = ScoreMatrix(values, fingerprint="other", higher_is_better=True, digest="")
     with pytest.raises(FingerprintError, match="came from the scorer other"):
         anncur.Index.build(None, lengths, ["a", "bb", "ccc"], ["q", "p"], exact_scores=matrix)
 
@@ -191,6 +218,53 @@ def test_scores_of_other_items_are_refused() -> None:
     assert isinstance(caught.value.kept, ScoreMatrix)
     with pytest.raises(InputError, match="belong to other items"):
         anncur.Index.build(None, scorer, items[::-1], ["q", "p"], exact_scores=caught.value.kept)
+
+
+def test_scores_that_were_turned_around_are_refused() -> None:
+    kept = build(scorer=lengths).exact_scores
+    turned = anncur.load_scorer(lengths, higher_is_better=False)
+    with pytest.raises(InputError, match="made with higher_is_better=True"):
+        anncur.Index.build(None, turned, ["a", "bb", "ccc"], ["q", "p"], exact_scores=kept)
+
+
+def test_the_scores_of_a_finished_build_serve_another_one_without_calls() -> None:
+    scorer = Failing(n_good_pairs=10**6)
+    first = build(scorer)
+    n_scored = scorer.n_scored
+    second = anncur.Index.build(None, scorer, ["a", "bb", "ccc"], ["q", "p"], exact_scores=first.exact_scores)
+    assert scorer.n_scored - n_scored == second.info.build_calls == 3  # the check of stability, on three items
+    assert first.search("q").ids == second.search("q").ids
+
+
+def test_ctrl_c_keeps_what_was_paid_for() -> None:
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        if pairs[0][0] == "p":
+            raise KeyboardInterrupt
+        return lengths(pairs)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        build(scorer)
+    kept = caught.value.kept  # type: ignore[attr-defined]
+    assert kept.n_missing == 3
+
+
+def test_one_score_too_large_to_store_keeps_the_others() -> None:
+    with pytest.raises(ScorerOutputError, match="too large for float32") as caught:
+        build(scorer=lambda pairs: [1e39 if item == "bb" else 1.0 for _, item in pairs])
+    assert isinstance(caught.value.kept, ScoreMatrix)
+    assert np.isfinite(caught.value.kept.values[:, 0]).tolist() == [True, False, True]
+
+
+def test_a_cap_that_leaves_no_room_for_the_check_of_stability_loses_nothing() -> None:
+    with pytest.warns(AnncurWarning, match="could not check whether the scorer is stable"):
+        index = build(scorer=anncur.load_scorer(lengths, max_calls=6))
+    assert index.info.build_calls == 6
+
+
+def test_the_same_anchor_query_twice_is_paid_for_once() -> None:
+    index = build(anchor_queries=["q", "p", "q"])
+    assert index.info.n_anchor_queries == 2
+    assert index.info.build_calls == 2 * 3 + 3
 
 
 def test_a_failed_search_keeps_the_hits_that_were_paid_for() -> None:
@@ -226,7 +300,10 @@ def test_lower_is_better_ranks_upwards_and_shows_the_scorers_own_numbers() -> No
     hits = index.search("q", k=3)
     assert hits.ids == ["0", "1", "2"]
     assert hits.scores == [1.0, 2.0, 3.0]
-    assert hits.trace[-1].exact_scores.min() == 1.0
+    guess, found = hits.trace[-1].guesses, hits.trace[-1].exact_scores
+    assert guess is not None
+    assert found.min() == 1.0
+    np.testing.assert_allclose(guess, found, atol=1e-5)  # the scores have rank one, so guesses are exact
 
 
 def test_a_deadline_returns_the_best_so_far_marked() -> None:
@@ -240,6 +317,32 @@ def test_a_deadline_returns_the_best_so_far_marked() -> None:
     assert hits.is_partial
     assert 0 < hits.calls < 150
     assert hits.scores == sorted(hits.scores, reverse=True)
+
+
+def test_a_scorer_that_fails_until_the_deadline_is_an_error_and_not_an_empty_answer() -> None:
+    scorer = Failing(n_good_pairs=100)
+    index = build(scorer=anncur.load_scorer(scorer, retries=5, retry_wait=10.0))
+    scorer.n_left = 0
+    with pytest.raises(ScorerError, match="quota used up"):
+        index.search("new", deadline_ms=100)
+
+
+def test_no_retriever_is_asked_after_the_deadline() -> None:
+    asked: list[int] = []
+
+    class Slow:
+        name = "slow"
+
+        def fit(self, items: Sequence[anncur.Item]) -> None:
+            self.n_items = len(items)
+
+        def scores(self, queries: Sequence[anncur.Query]) -> Any:
+            asked.append(len(queries))
+            return np.zeros((len(queries), self.n_items))
+
+    index = anncur.Index.build(None, lengths, ["a", "bb"], [], retrievers=[Slow()])
+    assert all(hits.is_partial for hits in index.search_many(["q"] * 200, method="rerank", deadline_ms=0))
+    assert asked == []
 
 
 def test_a_deadline_that_has_passed_returns_nothing_marked() -> None:

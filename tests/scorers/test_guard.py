@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -54,8 +57,12 @@ def test_any_form_of_one_number_per_pair_is_taken(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ([1.0, float("nan"), 3.0, 4.0], "got nan for pair 1 of 4"),
-        ([1.0, 2.0, float("inf"), 4.0], "got inf for pair 2 of 4"),
+        ([1.0, float("nan"), 3.0, 4.0], "got nan for item '1' and query 'q'"),
+        ([1.0, 2.0, float("inf"), 4.0], "got inf for item '2' and query 'q'"),
+        ([1.0, 2.0, 10**400, 4.0], "too large|got list"),
+        ({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}, "got dict"),
+        ({1.0, 2.0, 3.0, 4.0}, "got set"),
+        ("1234", "got str"),
         ([1.0, 2.0], "got 2 numbers for 4 pairs"),
         ([1.0] * 5, "got 5 numbers for 4 pairs"),
         (["high", "low", "low", "low"], "not numbers"),
@@ -112,8 +119,9 @@ def test_waits_are_capped() -> None:
 
 def test_after_the_last_try_the_error_goes_up() -> None:
     guarded = GuardedScorer(failing(3), CallRules(retries=2), sleep=lambda _: None)
-    with pytest.raises(ScorerError, match="after 3 attempt"):
+    with pytest.raises(ScorerError, match="TimeoutError: slow service"):
         guarded.score(QUERY, ITEMS)
+    assert guarded.calls_made == 12
 
 
 def test_no_wait_goes_past_the_deadline() -> None:
@@ -124,11 +132,38 @@ def test_no_wait_goes_past_the_deadline() -> None:
     assert waits == []
 
 
-def test_a_bad_answer_is_not_tried_again() -> None:
-    guarded = anncur.load_scorer(lambda _: None, retries=5)
-    with pytest.raises(ScorerOutputError):
-        guarded.score(QUERY, ITEMS)
-    assert guarded.calls_made == 4
+def test_a_bad_answer_is_tried_again_too() -> None:
+    answers = iter([None, ["high"] * 4, [1.0, 2.0, 3.0, 4.0]])
+    guarded = GuardedScorer(CallableScorer(lambda _: next(answers)), CallRules(retries=2), sleep=lambda _: None)
+    assert guarded.score(QUERY, ITEMS).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_generator_that_fails_half_way_is_a_failing_scorer() -> None:
+    def generate(pairs: list[tuple[str, str]]) -> Iterator[float]:
+        yield 1.0
+        raise ConnectionError("gone")
+
+    with pytest.raises(ScorerError, match="ConnectionError: gone"):
+        anncur.load_scorer(generate).score(QUERY, ITEMS)
+
+
+def test_the_cap_holds_when_many_threads_spend_at_once() -> None:
+    spent: list[int] = []
+
+    def scorer(pairs: list[tuple[str, str]]) -> list[float]:
+        spent.append(len(pairs))
+        return [0.0] * len(pairs)
+
+    guarded = anncur.load_scorer(scorer, max_calls=1000)
+
+    def spend_all(_: int) -> None:
+        with contextlib.suppress(SpendCapError):
+            while True:
+                guarded.score(QUERY, ITEMS[:1])
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(spend_all, range(8)))
+    assert sum(spent) == guarded.calls_made == 1000
 
 
 def test_the_cap_on_spend_refuses_the_call_that_would_exceed_it() -> None:
@@ -156,7 +191,21 @@ def test_lower_is_better_turns_the_scores_around() -> None:
     assert anncur.load_scorer(distance, higher_is_better=True).score(QUERY, ITEMS).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("rules", [{"batch_size": 0}, {"retries": -1}, {"max_calls": 0}, {"retry_wait": -1.0}])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"batch_size": 0}, {"batch_size": 1.5}, {"batch_size": "32"}, {"retries": -1}, {"retries": 0.5},
+        {"max_calls": 0}, {"retry_wait": -1.0}, {"retry_wait": float("nan")}, {"higher_is_better": "no"},
+    ],
+)  # fmt: skip
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="must be at least"):
+    with pytest.raises(InputError, match=f"{next(iter(rules))} must be"):
         anncur.load_scorer(lambda _: [], **rules)
+
+
+def test_a_loaded_scorer_can_be_given_other_rules_and_keeps_the_rest() -> None:
+    first = anncur.load_scorer(lambda _: [], retries=3, max_calls=10)
+    assert anncur.load_scorer(first) is first
+    second = anncur.load_scorer(first, max_calls=20, higher_is_better=False)
+    assert second.rules == CallRules(higher_is_better=False, retries=3, max_calls=20)
+    assert second.fingerprint == first.fingerprint

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.errors import BudgetError, DeadlineError, ScorerError
+from anncur.errors import BudgetError, DeadlineError, ScorerError, SpendCapError
 from anncur.scorers.guard import Deadline
 from anncur.scorers.metered import Meter
 
@@ -78,6 +78,23 @@ def test_no_call_starts_after_the_deadline() -> None:
     with pytest.raises(DeadlineError, match="after 0 calls"):
         meter.score(np.arange(5))
     assert recorder.batches == []
+
+
+def test_the_deadline_reaches_the_retries() -> None:
+    """Else the meter would wait ten seconds for the next try."""
+    scorer = anncur.load_scorer(Recorder(fail_at=0), retries=1, retry_wait=20.0)
+    meter = Meter(scorer, QUERY, CORPUS, budget=5, deadline=Deadline(1.0))
+    with pytest.raises(DeadlineError, match="before the next try"):
+        meter.score(np.arange(5))
+
+
+def test_the_last_batch_under_a_cap_is_as_large_as_the_cap_allows() -> None:
+    recorder = Recorder()
+    scorer = anncur.load_scorer(recorder, batch_size=10, max_calls=25)
+    meter = Meter(scorer, QUERY, CORPUS, budget=50)
+    with pytest.raises(SpendCapError):
+        meter.score(np.arange(50))
+    assert [len(batch) for batch in recorder.batches] == [10, 10, 5]
 
 
 def test_under_a_deadline_batches_shrink_to_the_scorers_pace() -> None:

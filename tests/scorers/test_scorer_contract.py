@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,15 @@ def scorers() -> dict[str, Callable[[], object]]:
 
 
 @pytest.fixture(params=list(scorers()))
-def scorer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def make_scorer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], Any]:
     (tmp_path / "tests_scorers_importable.py").write_text("def length(pairs): return [len(q + i) for q, i in pairs]")
     monkeypatch.syspath_prepend(tmp_path)
-    return anncur.load_scorer(scorers()[request.param]())
+    return lambda: anncur.load_scorer(scorers()[request.param]())
+
+
+@pytest.fixture
+def scorer(make_scorer: Callable[[], Any]) -> Any:
+    return make_scorer()
 
 
 def test_one_finite_float_per_item(scorer: Any) -> None:
@@ -66,10 +72,10 @@ def test_a_score_does_not_depend_on_the_company_or_the_order(scorer: Any) -> Non
     np.testing.assert_allclose(scorer.score(QUERY, ITEMS[::-1]), together[::-1], atol=1e-6)
 
 
-def test_the_fingerprint_is_a_name_that_stays(scorer: Any) -> None:
-    assert isinstance(scorer.fingerprint, str)
-    assert scorer.fingerprint
-    assert scorer.fingerprint == scorer.fingerprint
+def test_the_fingerprint_is_the_same_each_time_that_a_scorer_is_loaded(make_scorer: Callable[[], Any]) -> None:
+    first, second = make_scorer(), make_scorer()
+    assert first.fingerprint
+    assert first.fingerprint == second.fingerprint
 
 
 def test_a_callable_sees_the_marked_text_and_the_full_text() -> None:
@@ -100,6 +106,11 @@ def test_a_callables_fingerprint_is_its_attribute_else_its_qualified_name() -> N
     assert anncur.load_scorer(named).fingerprint.endswith("test_scorer_contract:" + named.__qualname__)
     named.fingerprint = "my-model-v3"  # type: ignore[attr-defined]
     assert anncur.load_scorer(named).fingerprint == "my-model-v3"
+
+
+def test_a_partials_fingerprint_is_that_of_its_function() -> None:
+    partial = functools.partial(length_of_pairs)
+    assert anncur.load_scorer(partial).fingerprint == anncur.load_scorer(length_of_pairs).fingerprint
 
 
 @pytest.mark.parametrize("wrong", [5, None, Predicting, ["a"]])

@@ -57,6 +57,10 @@ def test_scores_are_the_raw_logits(cross_encoder: Any) -> None:
     np.testing.assert_allclose(anncur.load_scorer(cross_encoder).score(QUERY, ITEMS), raw, atol=1e-6)
 
 
+def test_the_fingerprint_names_the_model(cross_encoder: Any) -> None:
+    assert cross_encoder.config._name_or_path in anncur.load_scorer(cross_encoder).fingerprint
+
+
 def test_an_index_is_built_and_searched_with_it(cross_encoder: Any) -> None:
     index = anncur.Index.build(None, cross_encoder, ITEMS, ["large bat", "small cat"])
     hits = index.search(QUERY, k=3)

@@ -65,6 +65,13 @@ def test_a_build_notices_a_scorer_that_rolls_dice() -> None:
     assert index.info.stability.n_different == 8
 
 
+@pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1, -3.3])
+def test_a_constant_scorer_is_stable_though_float32_rounds_it(constant: float) -> None:
+    index = anncur.Index.build(None, lambda pairs: [constant] * len(pairs), ["a", "b"], ["q"])
+    index.search("q")
+    assert index.info.stability.n_different == 0
+
+
 def test_repeated_searches_notice_a_scorer_that_changes_later() -> None:
     shift = [0.0]
 

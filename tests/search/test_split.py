@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from anncur import OneShot
 from anncur.errors import InputError
-from anncur.search.split import CUTOFFS, Split, SplitTable, tune_splits
+from anncur.search.split import Split, SplitTable, tune_splits
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
@@ -45,20 +46,37 @@ def test_too_few_anchor_queries_to_hold_any_out_still_give_a_split() -> None:
     assert splits.best(k=5, budget=20).n_anchor_items == 10
 
 
-def test_expected_recall_is_what_searching_for_held_out_queries_gives() -> None:
-    """One held-out fold, searched for real by an index of the others, as the table says."""
-    world = World(low_rank_scores(40, 300, rank=12, noise=0.5, seed=4))
-    index = world.index(36, retrievers=(), anchors="random")
-    found = [index.search(query, k=10, budget=60, method=OneShot(20, CUTOFFS[2])) for query in world.queries[36:]]
-    true = [set(world.brute_force(query, 10)) for query in range(36, 40)]
+def test_expected_recall_is_what_other_queries_then_find() -> None:
+    world = World(low_rank_scores(140, 600, rank=15, noise=1.0, seed=4))
+    index = world.index(60, retrievers=())
+    found = index.search_many(world.queries[60:], k=10, budget=60)
+    true = [set(world.brute_force(query, 10)) for query in range(60, 140)]
     measured = np.mean([len(set(hits.ids) & ids) / 10 for hits, ids in zip(found, true, strict=True)])
-    splits = tune_splits(world.exact_scores.T.copy(), anchors="random", rng=np.random.default_rng(0))
-    nearest = splits.best(k=10, budget=60, n_anchor_items=18)
-    expected = splits.expected_recall(Split(18, nearest.cutoff), k=10, budget=60)
-    assert expected == pytest.approx(measured, abs=0.15)
+    assert 0.3 < measured < 0.95, "too easy or too hard a world would prove nothing"
+    assert index.expected_recall(k=10, budget=60) == pytest.approx(measured, abs=0.08)
 
 
-def test_anchor_scores_of_a_held_out_query_are_not_used_to_guess_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_k_is_tuned_by_more_items_than_it_asks_for() -> None:
+    lucky, good = Split(5, 1e-2), Split(5, 1e-3)
+    splits = table({lucky: [[0, *[99] * 9]], good: [[50, *[0] * 9]]})
+    assert splits.best(k=1, budget=20) == good
+
+
+def test_what_the_table_does_not_know_is_not_expected() -> None:
+    splits = table({Split(5, 1e-2): [[0] * 100]})
+    assert splits.highest_recall(k=100, budget=50) == 1.0
+    assert splits.highest_recall(k=101, budget=50) is None
+    assert splits.highest_recall(k=10, budget=2001) is None
+    assert SplitTable([], np.empty((0, 0, 0), dtype=np.int32)).highest_recall(k=10, budget=50) is None
+
+
+def test_a_tied_guess_is_not_above() -> None:
+    """All guesses equal: nothing stands above anything, so the smallest budget finds everything."""
+    splits = tune_splits(np.ones((50, 10), dtype=np.float32), anchors="random", rng=np.random.default_rng(0))
+    assert splits.expected_recall(Split(0, 1e-2), k=10, budget=1) == 1.0
+
+
+def test_anchor_scores_of_a_held_out_query_are_not_used_to_guess_it() -> None:
     """Were they used, noise that nothing predicts would be guessed perfectly."""
     noise = np.random.default_rng(0).normal(size=(400, 40)).astype(np.float32)
     splits = tune_splits(noise, anchors="random", rng=np.random.default_rng(0))
@@ -66,11 +84,21 @@ def test_anchor_scores_of_a_held_out_query_are_not_used_to_guess_it(monkeypatch:
     assert splits.expected_recall(best, k=10, budget=50) < 0.25
 
 
-@pytest.mark.parametrize("n_anchor_items", [-1, 21])
-def test_anchors_beyond_the_budget_are_refused(make_world: MakeWorld, n_anchor_items: int) -> None:
+def test_anchors_beyond_the_budget_are_refused(make_world: MakeWorld) -> None:
     world = make_world()
-    with pytest.raises(InputError, match="between 0 and the budget of 20"):
-        world.index(10).search(world.queries[20], budget=20, method=OneShot(n_anchor_items))
+    with pytest.raises(InputError, match="at most the budget of 20, got 21"):
+        world.index(10).search(world.queries[20], budget=20, method=OneShot(21))
+
+
+def test_anchors_beyond_the_items_are_all_items(make_world: MakeWorld) -> None:
+    world = make_world(n_items=20)
+    assert world.index(10).search(world.queries[20], budget=200, method=OneShot(100)).calls == 20
+
+
+@pytest.mark.parametrize("settings", [{"n_anchor_items": -1}, {"n_anchor_items": 2.5}, {"cutoff": 2}, {"cutoff": "x"}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(settings))} must be"):
+        OneShot(**settings)
 
 
 def test_more_anchor_queries_than_items_do_no_harm() -> None:

@@ -43,13 +43,11 @@ class BM25:
 
     def fit(self, items: Iterable[Item]) -> None:
         item_words = [words(item.full_text) for item in items]
-        self._vocabulary = {
-            word: number for number, word in enumerate(dict.fromkeys(w for ws in item_words for w in ws))
-        }
+        self._vocabulary = _vocabulary(item_words)
         self._postings = self._weigh([[self._vocabulary[word] for word in ws] for ws in item_words])
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
-        return np.stack([self._postings.scores(self._counts(query)) for query in queries])
+        return np.stack([self._postings.scores(_known_counts(query, self._vocabulary)) for query in queries])
 
     def _weigh(self, item_words: list[list[int]]) -> Postings:
         if not self._vocabulary:  # bm25s divides by the mean length
@@ -59,9 +57,6 @@ class BM25:
         weights = index.scores
         return Postings(weights["indptr"], weights["indices"], weights["data"], len(item_words))
 
-    def _counts(self, query: Query) -> Counter[int]:
-        return _known_counts(query, self._vocabulary)
-
 
 class TfIdf:
     """TF-IDF with smooth idf fitted on the items, both sides L2-normalised, and a dot product."""
@@ -70,7 +65,7 @@ class TfIdf:
 
     def fit(self, items: Iterable[Item]) -> None:
         counts = [Counter(words(item.full_text)) for item in items]
-        self._vocabulary = {word: number for number, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
+        self._vocabulary = _vocabulary(counts)
         n_with_word = np.zeros(len(self._vocabulary))
         for count in counts:
             n_with_word[[self._vocabulary[word] for word in count]] += 1
@@ -86,6 +81,12 @@ class TfIdf:
         weights = {word: count * float(self._idf[word]) for word, count in counts.items()}
         length = sum(weight**2 for weight in weights.values()) ** 0.5
         return {word: weight / length for word, weight in weights.items()}
+
+
+def _vocabulary(words_of_items: Iterable[Iterable[str]]) -> dict[str, int]:
+    """A number for every word, in the order of their appearance."""
+    distinct = dict.fromkeys(word for item_words in words_of_items for word in item_words)
+    return {word: number for number, word in enumerate(distinct)}
 
 
 def _known_counts(query: Query, vocabulary: Mapping[str, int]) -> Counter[int]:

@@ -10,13 +10,13 @@ from anncur.errors import InputError
 
 def load_retrievers(retrievers: Iterable[str | Retriever]) -> dict[str, Retriever]:
     """Retrievers by name, still to be fitted; takes names and objects."""
-    if isinstance(retrievers, str):
-        raise InputError(f"retrievers must be a list, got {retrievers!r}; pass ({retrievers!r},)")
+    if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
+        raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
     found: dict[str, Retriever] = {}
     for wanted in retrievers:
         retriever = _named(wanted) if isinstance(wanted, str) else wanted
-        if not isinstance(retriever, Retriever):
-            raise InputError(f"a retriever needs name, fit(items) and scores(queries), got {wanted!r}")
+        if not isinstance(retriever, Retriever) or isinstance(retriever, type):
+            raise InputError(f"a retriever is an object with name, fit(items) and scores(queries), got {wanted!r}")
         if retriever.name in found:
             raise InputError(f"retrievers must have different names, got {retriever.name!r} twice")
         found[retriever.name] = retriever

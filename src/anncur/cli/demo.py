@@ -1,4 +1,4 @@
-"""`anncur demo`: the whole thing on the bundled sample, in seconds."""
+"""`anncur demo`: the whole thing on the bundled sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.datasets.sample import SAMPLE, sample_anchor_queries, sample_items, sample_test_queries
-from anncur.evaluation.recall import mean_recall
+from anncur.evaluation.recall import mean_recall, top_k_recall
 from anncur.index.index import Index
 from anncur.items import Query
 from anncur.progress import Progress
@@ -27,7 +27,7 @@ METHODS: dict[str, Policy] = {
     "TF-IDF + re-rank": Rerank("tfidf"),
     "anncur": OneShot(),
 }
-EXAMPLE = "small [bat] that eats fruit"
+EXAMPLE = "a [fish] with a long snout that lives in rivers"
 
 OWN_DATA = """\
 On your own data, with your own scorer:
@@ -66,11 +66,12 @@ def demo(
     with show_progress(as_json=as_json) as progress:
         index = _build(progress)
         hits = index.search(parsed, k=K)
+        recall = top_k_recall(hits, index.search(parsed, k=K, method="exhaustive"), k=K)
         rows = _compare(index, progress)
     if as_json:
-        print_json({"search": hits.to_dict(), "recall": rows})
+        print_json({"search": {**hits.to_dict(), "recall": recall}, "recall": rows})
     else:
-        _show(console(), index, hits, rows)
+        _show(console(), index, hits, recall, rows)
 
 
 def _build(progress: Progress) -> Index:
@@ -83,26 +84,26 @@ def _compare(index: Index, progress: Progress) -> list[dict[str, Any]]:
     """The recall of the scorer's true top k on test queries, by method and budget."""
     queries = sample_test_queries()
     truth = index.search_many(queries, K, method="exhaustive", progress=progress)
-    return [
-        {"method": name, "k": K, "budget": budget, "recall": mean_recall(found, truth, k=K)}
-        for name, method in METHODS.items()
-        for budget in BUDGETS
-        for found in [index.search_many(queries, K, budget, method)]
-    ]
+    rows = []
+    for name, method in METHODS.items():
+        for budget in BUDGETS:
+            found = index.search_many(queries, K, budget, method)
+            rows.append({"method": name, "k": K, "budget": budget, "recall": mean_recall(found, truth, k=K)})
+    return rows
 
 
-def _show(out: Console, index: Index, hits: Hits, rows: list[dict[str, Any]]) -> None:
+def _show(out: Console, index: Index, hits: Hits, recall: float, rows: list[dict[str, Any]]) -> None:
     info = index.info
     out.print(f"\nIndexed {info.n_items:,} animals with {info.n_anchor_queries} anchor queries.")
-    out.print(
-        f'\nBest for "{hits.query.marked_text}", found with {hits.calls} calls of {info.n_items:,}:\n', markup=False
-    )
+    out.print(f'\nBest for "{hits.query.marked_text}":\n', markup=False)
     for hit in hits[:5]:
         out.print(
             f"  {hit.score:6.3f}  {hit.item.title}: {hit.item.text}", markup=False, no_wrap=True, overflow="ellipsis"
         )
-    out.print(_table(rows, n_queries=len(sample_test_queries())))
-    out.print(OWN_DATA, markup=False)
+    found = f"{round(K * recall)} of the scorer's true top {K}"
+    out.print(f"\n{hits.calls} calls instead of {info.n_items:,} found {found}.")
+    out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
+    out.print(OWN_DATA, markup=False, soft_wrap=True)
 
 
 def _table(rows: list[dict[str, Any]], *, n_queries: int) -> Table:

@@ -1,12 +1,14 @@
 """What every command shares: its options, where it writes, and the edge where errors become one line and a code.
 
 Results go to standard output, everything else to standard error, so that `--json` can be piped. Exit codes: 0 done,
-1 an error that the user can mend, 2 wrong usage, 70 a bug of ours, 130 interrupted."""
+1 an error that the user can mend, 2 wrong usage, 70 a bug of ours, 130 interrupted, 141 nobody reads the output."""
 
 from __future__ import annotations
 
 import functools
+import io
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -28,13 +30,20 @@ def at_the_edge(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that can't show a character still shows the rest
         try:
             command(**options)
-        except typer.Exit:
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
             _fail("interrupted", code=130, debug=False)
-        except AnncurError as error:
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+        except (AnncurError, OSError) as error:
             _fail(str(error), code=1, debug=options["debug"])
         except Exception as error:
             _fail(f"a bug in anncur: {type(error).__name__}: {error}; --debug shows where", 70, debug=options["debug"])
@@ -49,14 +58,16 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print one JSON object as the result."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
 
 def show_progress(*, as_json: bool) -> ProgressDisplay:
     """A bar on a terminal, plain lines in a log, JSON lines for programs."""
     if as_json:
         return Lines(sys.stderr, json_line)
-    return TerminalBar() if sys.stderr.isatty() else Lines(sys.stderr, plain_line)
+    terminal = Console(stderr=True)
+    has_bars = terminal.is_terminal and not terminal.is_dumb_terminal and terminal.width >= 60
+    return TerminalBar(terminal) if has_bars else Lines(sys.stderr, plain_line)
 
 
 def _fail(message: str, code: int, *, debug: bool) -> None:

@@ -23,9 +23,9 @@ class ProgressDisplay(Protocol):
 
 
 class TerminalBar:
-    """A bar per stage, on standard error unless told otherwise."""
+    """A bar per stage."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console) -> None:
         self._tasks: dict[str, TaskID] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -33,7 +33,7 @@ class TerminalBar:
             MofNCompleteColumn(),
             TextColumn("time left"),
             TimeRemainingColumn(),
-            console=console or Console(stderr=True),
+            console=console,
         )
 
     def __call__(self, stage: str, done: int, total: int) -> None:

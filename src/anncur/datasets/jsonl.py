@@ -1,13 +1,14 @@
 """Items and queries from JSON lines, plain text and BEIR folders, one at a time.
 
-Feeds `items.py`; never holds more than a line. Errors name file and line."""
+Feeds `items.py`; never holds more than a line. Files may be gzipped (.gz). Errors name file and line."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from anncur.errors import FileFormatError, InputError
 from anncur.items import Item, Query
@@ -18,8 +19,8 @@ Read = TypeVar("Read", Item, Query)
 
 def read_items(path: StrPath) -> Iterator[Item]:
     """Items of a JSON-lines file (`id` or `_id`, `text`, perhaps `title`, `metadata`), or of a BEIR folder's corpus."""
-    for where, record in _records(_file(path, "corpus.jsonl")):
-        yield _at(where, Item.from_record, record)
+    file = _file(path, "corpus.jsonl")
+    return (_at(where, Item.from_record, record) for where, record in _records(file))
 
 
 def read_queries(path: StrPath) -> Iterator[Query]:
@@ -27,12 +28,9 @@ def read_queries(path: StrPath) -> Iterator[Query]:
 
     A file that ends in .txt has one query per line, with perhaps one `[mention]`."""
     file = _file(path, "queries.jsonl")
-    if file.suffix == ".txt":
-        for where, line in _lines(file):
-            yield _at(where, Query.parse, line.strip())
-    else:
-        for where, record in _records(file):
-            yield _at(where, Query.from_record, record)
+    if file.name.removesuffix(".gz").endswith(".txt"):
+        return (_at(where, Query.parse, line.strip()) for where, line in _lines(file))
+    return (_at(where, Query.from_record, record) for where, record in _records(file))
 
 
 def _file(path: StrPath, name_in_folder: str) -> Path:
@@ -47,7 +45,7 @@ def _file(path: StrPath, name_in_folder: str) -> Path:
 def _lines(file: Path) -> Iterator[tuple[str, str]]:
     """Every line that isn't blank, and where it stands."""
     number = 0
-    with file.open(encoding="utf-8-sig") as lines:
+    with _open(file) as lines:
         try:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
@@ -56,11 +54,17 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
             raise FileFormatError(f"{file}: not UTF-8 after line {number}: {error}; convert it to UTF-8") from error
 
 
+def _open(file: Path) -> TextIO:
+    if file.suffix == ".gz":
+        return gzip.open(file, "rt", encoding="utf-8-sig")
+    return file.open(encoding="utf-8-sig")
+
+
 def _records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, line in _lines(file):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{where}: not JSON: {error}; each line must be one JSON object") from error
         if not isinstance(record, dict):
             raise FileFormatError(f"{where}: each line must be one JSON object, got {type(record).__name__}")

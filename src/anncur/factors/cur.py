@@ -1,6 +1,6 @@
 """CUR decomposition of a score matrix: the paper's approximation, and how good it is.
 
-Reads exact scores, feeds `search/one_shot.py` and the evaluation. Pure NumPy in float64: no files, no models, no
+Reads exact scores, feeds `search/one_shot.py`. Pure NumPy in float64: no files, no models, no
 randomness.
 
 The skeleton approximation of a query's row from its scores on the anchor items is
@@ -29,7 +29,7 @@ class AnchorBlock:
 
     def kept_rank(self, cutoff: float) -> int:
         """How many singular values are above `cutoff` times the largest."""
-        return int((self._values > cutoff * self._values.max(initial=0.0)).sum())
+        return _n_above(self._values, cutoff)
 
     def link_matrix(self, cutoff: float) -> FloatMatrix:
         """The pseudo-inverse of the block, (n_anchor_items, n_anchor_queries)."""
@@ -86,44 +86,50 @@ def numerical_rank(exact_scores: FloatMatrix, *, tolerance: float | None = None)
     if tolerance is None:
         tolerance = max(exact_scores.shape) * float(np.finfo(exact_scores.dtype).eps)
     values: FloatVector = np.linalg.svd(exact_scores.astype(np.float64), compute_uv=False)
-    return NumericalRank(int((values > tolerance * values.max(initial=0.0)).sum()), tolerance)
+    return NumericalRank(_n_above(values, tolerance), tolerance)
+
+
+def _n_above(singular_values: FloatVector, share: float) -> int:
+    """How many are above this share of the largest."""
+    return int((singular_values > share * singular_values.max(initial=0.0)).sum())
+
+
+def estimate_queries(anchor_columns: FloatMatrix, link: FloatMatrix) -> FloatMatrix:
+    """Query vectors, (n_queries, n_anchor_queries), from exact scores on anchor items, (n_queries, n_anchor_items).
+
+    Without anchor items the estimate is the mean of the anchor queries."""
+    if link.shape[0] == 0:
+        return np.full((len(anchor_columns), link.shape[1]), 1 / link.shape[1])
+    query_vectors: FloatMatrix = anchor_columns @ link
+    return query_vectors
 
 
 class CurFactors:
-    """The anchor scores as item vectors, the order of the anchor items, and the link matrices used so far.
+    """The anchor scores as item vectors, the order of the anchor items, and the link matrices in use.
 
     The vectors are the anchor scores themselves: `(exact @ link) @ anchor_scores` is the same product as with
     precomputed `link @ anchor_scores`, and one matrix then serves every number of anchor items and every cutoff."""
 
-    def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions) -> None:
+    def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions, *, most_links: int = 32) -> None:
         self.item_vectors = item_vectors  # (n_items, n_anchor_queries)
         self.anchor_order = anchor_order
-        self._blocks: dict[int, AnchorBlock] = {}
+        self._most_links = most_links
         self._links: dict[tuple[int, float], FloatMatrix] = {}
 
     @property
     def n_anchor_queries(self) -> int:
+        """The width of the item vectors."""
         return int(self.item_vectors.shape[1])
-
-    def query_vectors(self, anchor_columns: FloatMatrix, *, cutoff: float) -> FloatMatrix:
-        """(n_queries, n_anchor_queries), from exact scores on the first anchor items, (n_queries, n_anchor_items).
-
-        Without any, the guess is the mean of the anchor queries."""
-        n_queries, n_anchor_items = anchor_columns.shape
-        if n_anchor_items == 0:
-            return np.full((n_queries, self.n_anchor_queries), 1 / self.n_anchor_queries)
-        vectors: FloatMatrix = anchor_columns @ self._link(n_anchor_items, cutoff)
-        return vectors
 
     def anchor_block(self, n_anchor_items: int) -> AnchorBlock:
         """The decomposed block of the first anchor items."""
-        if n_anchor_items not in self._blocks:  # two threads may both compute it; they get the same
-            first = self.anchor_order[:n_anchor_items]
-            self._blocks[n_anchor_items] = AnchorBlock(self.item_vectors[first].T)
-        return self._blocks[n_anchor_items]
+        return AnchorBlock(self.item_vectors[self.anchor_order[:n_anchor_items]].T)
 
-    def _link(self, n_anchor_items: int, cutoff: float) -> FloatMatrix:
+    def link(self, n_anchor_items: int, cutoff: float) -> FloatMatrix:
+        """The link matrix of the first anchor items; the latest ones are remembered."""
         key = (n_anchor_items, cutoff)
-        if key not in self._links:
-            self._links[key] = self.anchor_block(n_anchor_items).link_matrix(cutoff)
-        return self._links[key]
+        link = self._links.get(key)
+        if link is None:  # two threads may both compute it; they get the same
+            link = self.anchor_block(n_anchor_items).link_matrix(cutoff)
+            self._links = {**dict(list(self._links.items())[1 - self._most_links :]), key: link}
+        return link

@@ -4,18 +4,20 @@ Brings the stages together and validates what the user passes; the work is done 
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
-from anncur.errors import InputError, ScorerError
+from anncur.errors import AnncurError, InputError
 from anncur.index.build import check_stability, learn
 from anncur.items import Corpus, ItemLike, Query, QueryLike, as_queries, as_query
+from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import Hit, Hits, Round
 from anncur.scorers.guard import Deadline, GuardedScorer
@@ -29,6 +31,7 @@ from anncur.search.methods import DEFAULT_METHOD, as_policy
 
 DEFAULT_BUDGET = 200
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
+CALLS_AT_ONCE = 500_000  # fewer queries at once where each of them scores very many items
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,23 @@ class IndexInfo:
 
 
 class Index:
-    """Finds the items that a scorer likes best, with few calls. Made by `Index.build`; `search` is thread-safe."""
+    """Finds the items that a scorer likes best, with few calls. Made by `Index.build`; `search` is thread-safe.
+
+    `items` are in the order of their positions; `exact_scores` are those of the anchor queries on all of them."""
 
     def __init__(
-        self, scorer: GuardedScorer, corpus: Corpus, knowledge: Knowledge, *, watch: StabilityWatch, build_calls: int
+        self,
+        scorer: GuardedScorer,
+        items: Corpus,
+        exact_scores: ScoreMatrix,
+        knowledge: Knowledge,
+        *,
+        watch: StabilityWatch,
+        build_calls: int,
     ) -> None:
+        self.items = items
+        self.exact_scores = exact_scores
         self._scorer = scorer
-        self._corpus = corpus
         self._knowledge = knowledge
         self._watch = watch
         self._build_calls = build_calls
@@ -71,27 +84,34 @@ class Index:
     ) -> Index:
         """Score all items for the anchor queries, and learn from that where the scorer's best items are.
 
-        `path` must be None: the index is kept in memory. `scorer` is anything that `load_scorer` takes. `retrievers`
-        are names ("bm25", "tfidf") or objects. `anchors` says how anchor items are chosen (see `anncur.anchors`).
-        `exact_scores` goes on from an earlier build's scores, complete or not. Eight pairs are scored twice, to
-        notice a scorer that answers differently to the same pair."""
+        `path` must be None: the index is kept in memory. `scorer` is anything that `load_scorer` takes. An anchor query
+        that is given twice counts once. `retrievers` are names ("bm25", "tfidf") or objects. `anchors` says how anchor
+        items are chosen (see `anncur.anchors`). `exact_scores` goes on from an earlier build's scores, complete or not.
+        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
+        build, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
         if path is not None:
             raise InputError(f"path must be None, got {path!r}: this version keeps indexes in memory only")
-        guarded = load_scorer(scorer)
+        check_method(anchors)
+        rng = np.random.default_rng(whole_number("seed", seed, least=0))
+        guarded, found = load_scorer(scorer), load_retrievers(retrievers)
         calls_before = guarded.calls_made
-        corpus, queries = Corpus(items), as_queries(anchor_queries)
+        corpus, queries = (
+            Corpus(items),
+            list({query.marked_text: query for query in as_queries(anchor_queries)}.values()),
+        )
         if not len(corpus):
-            raise InputError("an index needs at least one item, got none")
-        fitted = load_retrievers(retrievers)
-        rng = np.random.default_rng(seed)
-        matrix = exact_scores or ScoreMatrix.empty(guarded, queries, corpus)
-        matrix.fill(guarded, queries, corpus, progress=progress)
-        watch = StabilityWatch()
-        check_stability(watch, matrix, guarded, queries, corpus)
-        for retriever in fitted.values():
+            raise InputError("an index needs at least one item, got none; an iterator gives its items only once")
+        for retriever in found.values():
             retriever.fit(corpus)
-        knowledge = learn(matrix, fitted, anchors=anchors, rng=rng, progress=progress)
-        return cls(guarded, corpus, knowledge, watch=watch, build_calls=guarded.calls_made - calls_before)
+        matrix = ScoreMatrix.empty(guarded, queries, corpus) if exact_scores is None else exact_scores
+        matrix.check_fits(guarded, queries, corpus)
+        watch = StabilityWatch()
+        with keeping(matrix):
+            matrix.fill(guarded, queries, corpus, progress=progress)
+            check_stability(watch, matrix, guarded, queries, corpus)
+            knowledge = learn(matrix, found, anchors=anchors, rng=rng, progress=progress)
+        build_calls = guarded.calls_made - calls_before
+        return cls(guarded, corpus, matrix, knowledge, watch=watch, build_calls=build_calls)
 
     def search(
         self,
@@ -107,10 +127,10 @@ class Index:
 
         `budget` is 200 unless given; for "exhaustive", all items. `method` is "anncur", "rerank", "exhaustive", or a
         policy with settings of its own. After `deadline_ms` no further call is started, and the best so far is
-        returned, marked as partial. If the scorer fails, the error's `kept` holds the hits so far."""
+        returned, marked as partial. If the search fails, the exception's `kept` holds the hits so far."""
         try:
             return self.search_many([as_query(query)], k, budget, method, deadline_ms=deadline_ms, seed=seed)[0]
-        except ScorerError as error:
+        except AnncurError as error:
             error.kept = error.kept[0] if isinstance(error.kept, list) and error.kept else None
             raise
 
@@ -127,28 +147,25 @@ class Index:
     ) -> list[Hits]:
         """Search for many queries, in blocks: the same answers as one by one, at less cost.
 
-        `budget` is for each query, `deadline_ms` for all of them together. If the scorer fails, the error's `kept` is
-        the list of hits so far."""
+        `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
+        is the list of hits so far."""
         parsed = as_queries(queries)
         policy = as_policy(method)
-        k = _at_least_one("k", k)
+        k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
         if budget is None:
             budget = len(self) if policy.is_exact else DEFAULT_BUDGET
-        budget = min(_at_least_one("budget", budget), len(self))
-        deadline = None if deadline_ms is None else Deadline(deadline_ms / 1000)
+        budget = min(whole_number("budget", budget, least=1), len(self))
+        deadline = None if deadline_ms is None else Deadline(number("deadline_ms", deadline_ms, least=0) / 1000)
+        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget))
         answers: list[Hits] = []
-        for start in range(0, len(parsed), QUERIES_AT_ONCE):
-            block = Block(parsed[start : start + QUERIES_AT_ONCE], k, budget, seed)
-            try:
-                self._search_block(block, policy, deadline, answers)
-            except ScorerError as error:
-                error.kept = answers
-                raise
-            progress("searching", len(answers), len(parsed))
+        with keeping(answers):
+            for start in range(0, len(parsed), step):
+                self._search_block(Block(parsed[start : start + step], k, budget, seed), policy, deadline, answers)
+                progress("searching", len(answers), len(parsed))
         return answers
 
     def _search_block(self, block: Block, policy: Policy, deadline: Deadline | None, answers: list[Hits]) -> None:
-        """Add the answers of a block, also when the scorer fails half-way."""
+        """Add the answers of a block, also when it fails half-way."""
         started = time.perf_counter()
         runs = [Run(self._meter(query, block.budget, deadline)) for query in block.queries]
         try:
@@ -160,12 +177,12 @@ class Index:
             answers.extend(self._hits(run, block.k, policy, seconds) for run in runs)
 
     def _meter(self, query: Query, budget: int, deadline: Deadline | None) -> Meter:
-        return Meter(self._scorer, query, self._corpus, budget=budget, deadline=deadline)
+        return Meter(self._scorer, query, self.items, budget=budget, deadline=deadline)
 
     def _hits(self, run: Run, k: int, policy: Policy, seconds: float) -> Hits:
         positions, exact_scores = run.best(k)
         sign = self._scorer.sign
-        found = zip(self._corpus.take(positions), (sign * exact_scores).tolist(), strict=True)
+        found = zip(self.items.take(positions), (sign * exact_scores).tolist(), strict=True)
         is_short = len(positions) < min(k, len(self))
         return Hits(
             hits=tuple(Hit(item.id, score, item) for item, score in found),
@@ -174,11 +191,19 @@ class Index:
             calls=run.meter.calls,
             seconds=seconds,
             is_partial=run.is_cut or is_short or (policy.is_exact and run.meter.calls < len(self)),
-            trace=tuple(_in_scorers_terms(step, sign) for step in run.trace),
+            trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
+        )
+
+    def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
+        """The mean recall that "anncur" had on held-out anchor queries when it was tuned.
+
+        None with fewer than four anchor queries, for k above 100 and for budgets above 2,000."""
+        return self._knowledge.splits.highest_recall(
+            k=whole_number("k", k, least=1), budget=min(whole_number("budget", budget, least=1), len(self))
         )
 
     def __len__(self) -> int:
-        return len(self._corpus)
+        return len(self.items)
 
     def __repr__(self) -> str:
         info = self.info
@@ -201,11 +226,11 @@ def _in_scorers_terms(step: Round, sign: float) -> Round:
     return Round(step.positions, None if step.guesses is None else sign * step.guesses, sign * step.exact_scores)
 
 
-def _at_least_one(name: str, value: object) -> int:
+@contextmanager
+def keeping(paid: object) -> Iterator[None]:
+    """Attach what was paid for to whatever stops the work, Ctrl-C included, as `kept`."""
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InputError(f"{name} must be a whole number, got {value!r}") from None
-    if number < 1:
-        raise InputError(f"{name} must be at least 1, got {number}; pass {name}=…")
-    return number
+        yield
+    except BaseException as error:
+        error.kept = paid  # type: ignore[attr-defined]
+        raise

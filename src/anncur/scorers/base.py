@@ -5,6 +5,7 @@ else: `guard.py` checks the answers, retries, and caps the spend."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -83,11 +84,17 @@ def text_pairs(query: Query, items: Sequence[Item]) -> list[TextPair]:
 
 
 def fingerprint_of(thing: object) -> str:
-    """Its `fingerprint` attribute, else its qualified name (of its class, for an object without one)."""
+    """Its `fingerprint` attribute, else its qualified name.
+
+    For an object that is its class's name, and that of the model it was loaded from where it says so (transformers
+    keep it in their configuration)."""
     if _has_fingerprint(thing):
         return str(thing.fingerprint)  # type: ignore[attr-defined]
+    if isinstance(thing, functools.partial):
+        return fingerprint_of(thing.func)
     named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{named.__module__}:{named.__qualname__}"
+    model = getattr(getattr(thing, "config", None), "_name_or_path", "")
+    return f"{named.__module__}:{named.__qualname__}" + (f"({model})" if isinstance(model, str) and model else "")
 
 
 def _has_fingerprint(thing: object) -> bool:

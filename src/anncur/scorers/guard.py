@@ -4,18 +4,28 @@ Every call to foreign scoring code goes through `GuardedScorer.score`. Budgets p
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anncur.arrays import FloatVector
-from anncur.errors import AnncurError, DeadlineError, InputError, ScorerError, ScorerOutputError, SpendCapError
+from anncur.errors import (
+    AnncurError,
+    DeadlineError,
+    FingerprintError,
+    InputError,
+    ScorerError,
+    ScorerOutputError,
+    SpendCapError,
+)
 from anncur.items import Item, Query
+from anncur.numbers import number, whole_number
 from anncur.scorers.base import Scorer
 
 
@@ -35,10 +45,14 @@ class CallRules:
     max_calls: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least(1, batch_size=self.batch_size)
-        _at_least(0, retries=self.retries, retry_wait=self.retry_wait, max_wait=self.max_wait)
+        if not isinstance(self.higher_is_better, bool):
+            raise InputError(f"higher_is_better must be True or False, got {self.higher_is_better!r}")
+        whole_number("batch_size", self.batch_size, least=1)
+        whole_number("retries", self.retries, least=0)
+        number("retry_wait", self.retry_wait, least=0)
+        number("max_wait", self.max_wait, least=0)
         if self.max_calls is not None:
-            _at_least(1, max_calls=self.max_calls)
+            whole_number("max_calls", self.max_calls, least=1)
 
 
 class Deadline:
@@ -65,6 +79,10 @@ class GuardedScorer:
         self._calls_made = 0
         self.rules = rules
 
+    def with_rules(self, rules: CallRules) -> GuardedScorer:
+        """The same scorer under other rules; its count of calls begins anew."""
+        return GuardedScorer(self._scorer, rules, sleep=self._sleep)
+
     @property
     def fingerprint(self) -> str:
         """Names the scorer that gives the scores."""
@@ -76,30 +94,40 @@ class GuardedScorer:
         return self._calls_made
 
     @property
+    def calls_left(self) -> float:
+        """Pairs that the cap on spend still allows; infinite without a cap."""
+        return math.inf if self.rules.max_calls is None else self.rules.max_calls - self._calls_made
+
+    @property
     def sign(self) -> float:
         """What our scores (higher is better) are multiplied with to give the scorer's own."""
         return 1.0 if self.rules.higher_is_better else -1.0
 
     def score(self, query: Query, items: Sequence[Item], *, deadline: Deadline | None = None) -> FloatVector:
         """One finite float64 per item, higher is better."""
-        answer = self._call_with_retries(query, items, deadline)
-        return self.sign * checked_scores(answer, n_items=len(items), fingerprint=self.fingerprint)
-
-    def _call_with_retries(self, query: Query, items: Sequence[Item], deadline: Deadline | None) -> Any:
-        for attempt in range(self.rules.retries + 1):
-            self._spend(len(items))
+        for attempt in range(self.rules.retries):
             try:
-                return self._scorer.score(query, items)
-            except AnncurError:
+                return self._call(query, items)
+            except (SpendCapError, FingerprintError):
                 raise
-            except Exception as error:  # foreign code: anything may come out of it
-                failure = error
-            if attempt < self.rules.retries:
-                self._wait(attempt, deadline)
-        raise ScorerError(
-            f"the scorer {self.fingerprint} failed on {len(items)} pairs after {self.rules.retries + 1} "
-            f"attempt(s): {type(failure).__name__}: {failure}"
-        ) from failure
+            except ScorerError as failure:
+                self._wait(attempt, deadline, failure)
+        return self._call(query, items)
+
+    def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
+        self._spend(len(items))
+        try:
+            answer = self._scorer.score(query, items)
+            if isinstance(answer, Iterator):
+                answer = list(answer)  # here, because a generator fails only when it is asked
+        except AnncurError:
+            raise
+        except Exception as error:  # foreign code: anything may come out of it
+            raise ScorerError(
+                f"the scorer {self.fingerprint} failed on {len(items)} pairs of {query.marked_text!a:.60} with "
+                f"{type(error).__name__}: {error}; for a scorer that fails now and then, pass load_scorer(…, retries=3)"
+            ) from error
+        return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
 
     def _spend(self, n_calls: int) -> None:
         cap = self.rules.max_calls
@@ -111,20 +139,20 @@ class GuardedScorer:
                 )
             self._calls_made += n_calls
 
-    def _wait(self, attempt: int, deadline: Deadline | None) -> None:
+    def _wait(self, attempt: int, deadline: Deadline | None, failure: ScorerError) -> None:
         wait = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
         wait *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
         if deadline is not None and wait >= deadline.seconds_left:
-            raise DeadlineError(f"the next try of the scorer would come {wait:.1f} s from now, after the deadline")
+            raise DeadlineError("the deadline comes before the next try of the scorer") from failure
         self._sleep(wait)
 
 
-def checked_scores(answer: Any, *, n_items: int, fingerprint: str) -> FloatVector:
+def checked_scores(answer: Any, query: Query, items: Sequence[Item], *, fingerprint: str) -> FloatVector:
     """The scorer's answer as float64, or an error that says what is wrong with it."""
     problem = f"the scorer {fingerprint} must return one finite number per pair"
     try:
         scores = _as_floats(answer)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ScorerOutputError(f"{problem}, got {_described(answer)}: {error}") from error
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
@@ -132,17 +160,21 @@ def checked_scores(answer: Any, *, n_items: int, fingerprint: str) -> FloatVecto
         raise ScorerOutputError(
             f"{problem}, got an array of shape {scores.shape}; of a model with several outputs, pick one"
         )
-    if len(scores) != n_items:
-        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {n_items} pairs")
+    if len(scores) != len(items):
+        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(items)} pairs")
     if not np.isfinite(scores).all():
         where = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ScorerOutputError(f"{problem}, got {scores[where]} for pair {where} of {n_items}")
+        raise ScorerOutputError(
+            f"{problem}, got {scores[where]} for item {items[where].id!a:.60} and query {query.marked_text!a:.60}"
+        )
     return scores
 
 
 def _as_floats(answer: Any) -> FloatVector:
     if hasattr(answer, "detach"):  # a torch tensor, perhaps on a GPU, perhaps bfloat16
         answer = answer.detach().cpu().double().numpy()
+    elif isinstance(answer, (str, bytes, Mapping, Set)):
+        raise TypeError("not a list of numbers")
     elif not isinstance(answer, np.ndarray):
         answer = list(answer)
     array = np.asarray(answer)
@@ -163,9 +195,3 @@ def _numbers_only(values: Any) -> Any:
 def _described(answer: Any) -> str:
     shown = repr(answer)
     return f"{type(answer).__name__} {shown if len(shown) <= 80 else shown[:79] + '…'}"
-
-
-def _at_least(least: float, **values: float) -> None:
-    for name, value in values.items():
-        if not value >= least:
-            raise InputError(f"{name} must be at least {least}, got {value}")

@@ -74,17 +74,20 @@ class Meter:
             start = stop
         return np.array([self._paid[position] for position in asked], dtype=np.float64)
 
+    def check_deadline(self) -> None:
+        """Refuse to go on after the deadline."""
+        if self._deadline is not None and self._deadline.seconds_left <= 0:
+            raise DeadlineError(f"the deadline passed after {self.calls} calls")
+
     def _batch_size(self) -> int:
         """The most pairs for the next call; under a deadline as many as a share of the time left allows."""
-        most = self._scorer.rules.batch_size
+        most = max(1, int(min(self._scorer.rules.batch_size, self._scorer.calls_left)))
         if self._deadline is None:
             return most
-        seconds_left = self._deadline.seconds_left
-        if seconds_left <= 0:
-            raise DeadlineError(f"the deadline passed after {self.calls} calls")
+        self.check_deadline()
         if self._seconds_per_call is None:
             return min(most, FIRST_TIMED_BATCH)
-        affordable = SHARE_OF_TIME_LEFT * seconds_left / max(self._seconds_per_call, 1e-9)
+        affordable = SHARE_OF_TIME_LEFT * self._deadline.seconds_left / max(self._seconds_per_call, 1e-9)
         return max(1, min(most, int(affordable)))
 
     def _pay(self, positions: Positions) -> None:

@@ -29,8 +29,9 @@ class Stability:
 class StabilityWatch:
     """Compares the scores of queries that come again; warns once.
 
-    Differences up to `tolerance` times the spread of all scores seen are rounding: padding and the order of a batch
-    move a neural scorer's last digits. Remembers the latest queries, with at most `capacity` scores in all."""
+    Differences up to `tolerance` times the spread of all scores seen are rounding, because padding and the order of a
+    batch move a neural scorer's last digits; and so is what float32 can't hold. Remembers the latest queries, with at
+    most `capacity` scores in all."""
 
     def __init__(self, *, capacity: int = 200_000, tolerance: float = 1e-3) -> None:
         self._capacity = capacity
@@ -64,7 +65,9 @@ class StabilityWatch:
         if not len(repeated):
             return
         differences = np.abs(now[1][places_now] - before[1][places_before])
-        n_different = int((differences > self._tolerance * (self._highest - self._lowest)).sum())
+        in_float32 = 4 * float(np.finfo(np.float32).eps) * max(abs(self._lowest), abs(self._highest))
+        rounding = self._tolerance * (self._highest - self._lowest) + in_float32
+        n_different = int((differences > rounding).sum())
         was_stable = self.report.n_different == 0
         self.report = Stability(
             self.report.n_repeated + len(repeated),

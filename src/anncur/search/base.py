@@ -2,7 +2,7 @@
 
 A policy works on a block of queries at once, so that products over all items are matrix products. It is a generator:
 
-    def rounds(self, block):
+    def rounds(self, block, knowledge):
         exact_scores = yield [Proposal(first_items) for query in block.queries]
         ...
         yield [Proposal(best_guesses) for query in block.queries]
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from anncur.arrays import FloatVector, Positions
 from anncur.candidates.base import Retriever
@@ -56,6 +56,7 @@ class Proposal:
 Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], None]
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Decides what to score; `name` is what users call the method.
 

@@ -54,7 +54,7 @@ class _Top:
         """Those that may belong to the best, in an order that keeps ties by position."""
         if len(self._guesses) < self._n_best:
             best = top_k(guesses, self._n_best)
-            return best[np.isfinite(guesses[best])]
+            return best[guesses[best] > -np.inf]  # without the excluded
         return np.flatnonzero(guesses > self._guesses[-1]) if self._n_best else NO_POSITIONS
 
     def proposal(self) -> Proposal:

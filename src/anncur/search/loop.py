@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
-from anncur.errors import DeadlineError
+from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.metered import Meter
 from anncur.search.base import Block, Knowledge, Policy, Proposal
@@ -36,18 +36,22 @@ class Run:
 def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequence[Run]) -> None:
     """Carry a block of queries through all rounds of a policy; `runs` holds what came of each query.
 
-    When the deadline passes, the loop ends; when the scorer fails, the error goes up. Either way the runs keep what
-    was paid for, and those with budget left are marked as cut."""
+    When the deadline passes, the loop ends; when the scorer fails, the error goes up, and so it does when a failing
+    scorer used up all the time. Either way the runs keep what was paid for, and those with budget left are marked as
+    cut."""
     rounds = policy.rounds(block, knowledge)
     is_finished = False
     try:
+        for run in runs:
+            run.meter.check_deadline()
         proposals = next(rounds)
         while True:
             proposals = rounds.send([_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)])
     except StopIteration:
         is_finished = True
-    except DeadlineError:
-        pass  # what was found until now is the answer
+    except DeadlineError as error:  # what was found until now is the answer
+        if isinstance(error.__cause__, ScorerError) and not any(run.meter.calls for run in runs):
+            raise error.__cause__ from error
     finally:
         rounds.close()
         for run in runs:

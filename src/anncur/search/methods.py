@@ -15,8 +15,8 @@ METHODS: dict[str, Policy] = {policy.name: policy for policy in (OneShot(), Rera
 
 def as_policy(method: str | Policy) -> Policy:
     """Take a method by name, or a policy with settings of its own such as `OneShot(n_anchor_items=100)`."""
-    if not isinstance(method, str):
-        return method
-    if method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    return METHODS[method]
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]
+    if isinstance(method, (str, type)) or not isinstance(method, Policy):
+        raise InputError(f"method must be one of {', '.join(METHODS)}, or a policy object, got {method!r}")
+    return method

@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from anncur.errors import InputError
+from anncur.factors.cur import estimate_queries
+from anncur.numbers import number, whole_number
 from anncur.search.base import Block, Knowledge, Proposal, Rounds
 from anncur.search.guesses import best_guesses
 from anncur.search.split import Split
@@ -25,6 +27,12 @@ class OneShot:
     name: ClassVar[str] = "anncur"
     is_exact: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.n_anchor_items is not None:
+            object.__setattr__(self, "n_anchor_items", whole_number("n_anchor_items", self.n_anchor_items, least=0))
+        if self.cutoff is not None:
+            object.__setattr__(self, "cutoff", number("cutoff", self.cutoff, least=0, most=1))
+
     def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
         factors = knowledge.factors
         if factors.n_anchor_queries == 0:
@@ -32,7 +40,7 @@ class OneShot:
         split = self._split(block, knowledge)
         anchor_items = factors.anchor_order[: split.n_anchor_items]
         exact_scores = yield [Proposal(anchor_items)] * len(block.queries)
-        query_vectors = factors.query_vectors(np.stack(exact_scores), cutoff=split.cutoff)
+        query_vectors = estimate_queries(np.stack(exact_scores), factors.link(split.n_anchor_items, split.cutoff))
         yield best_guesses(
             factors.item_vectors,
             query_vectors,
@@ -42,7 +50,9 @@ class OneShot:
 
     def _split(self, block: Block, knowledge: Knowledge) -> Split:
         n_anchor_items = self.n_anchor_items
-        if n_anchor_items is not None and not 0 <= n_anchor_items <= block.budget:
-            raise InputError(f"n_anchor_items must be between 0 and the budget of {block.budget}, got {n_anchor_items}")
+        if n_anchor_items is not None and block.budget == knowledge.n_items:
+            n_anchor_items = min(n_anchor_items, block.budget)
+        if n_anchor_items is not None and n_anchor_items > block.budget:
+            raise InputError(f"n_anchor_items must be at most the budget of {block.budget}, got {n_anchor_items}")
         best = knowledge.splits.best(k=block.k, budget=block.budget, n_anchor_items=n_anchor_items)
         return best if self.cutoff is None else Split(best.n_anchor_items, self.cutoff)

@@ -30,5 +30,7 @@ class Rerank:
         wanted = self.retriever or next(iter(names), None)
         if wanted is None or wanted not in knowledge.retrievers:
             had = ", ".join(names) or "none"
-            raise InputError(f"this index has the retrievers: {had}; build it with retrievers=({wanted or 'bm25'!r},)")
+            raise InputError(
+                f"this index has the retrievers: {had}; build it with retrievers={(*names, wanted or 'bm25')!r}"
+            )
         return knowledge.retrievers[wanted]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anncur.anchors import order_anchors
 from anncur.arrays import FloatMatrix, FloatVector, Positions
-from anncur.factors.cur import CurFactors
+from anncur.factors.cur import CurFactors, estimate_queries
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
 
@@ -38,8 +38,8 @@ class Split:
 class SplitTable:
     """For every split tried, where the truly best items of held-out queries came in the order of the guesses.
 
-    `ranks` is (n_splits, n_held_out, depth): how many guesses stood above the item; -1 for an anchor item, which is
-    found in any case. An item is found when its rank is below the calls left after the anchors."""
+    `ranks` is (n_splits, n_held_out, depth): how many guesses stood above the item; below zero for an anchor item,
+    which is found in any case. An item is found when its rank is below the calls left after the anchors."""
 
     def __init__(self, splits: list[Split], ranks: NDArray[np.int32]) -> None:
         self._splits = splits
@@ -52,6 +52,12 @@ class SplitTable:
         if key not in self._chosen:  # two threads may both compute it; they get the same
             self._chosen[key] = self._choose(k, budget, n_anchor_items)
         return self._chosen[key]
+
+    def highest_recall(self, *, k: int, budget: int) -> float | None:
+        """The mean recall of held-out queries with the best split, where the table knows it."""
+        if not self._splits or k > DEPTH or budget > DEEPEST_RANK:
+            return None
+        return self.expected_recall(self.best(k=k, budget=budget), k=k, budget=budget)
 
     def expected_recall(self, split: Split, *, k: int, budget: int) -> float:
         """The mean recall of held-out queries, for a split of the table."""
@@ -98,30 +104,26 @@ def _fold_ranks(
     kept_vectors = np.ascontiguousarray(item_vectors[:, kept])  # (n_items, n_kept)
     truth = np.ascontiguousarray(item_vectors[:, held_out].T)  # (n_held_out, n_items)
     best_items = [top_k(row, DEPTH) for row in truth]
-    factors = CurFactors(kept_vectors, order_anchors(kept_vectors.T, count=counts[-1], method=anchors, rng=rng))
+    factors = CurFactors(kept_vectors, order_anchors(kept_vectors.T, n_anchors=counts[-1], method=anchors, rng=rng))
     for count in counts:
+        anchor_items, block = factors.anchor_order[:count], factors.anchor_block(count)
         ranks_by_kept: dict[int, NDArray[np.int32]] = {}  # cutoffs that keep as much give the same guesses
         for cutoff in CUTOFFS:
-            kept_rank = factors.anchor_block(count).kept_rank(cutoff)
+            kept_rank = block.kept_rank(cutoff)
             if kept_rank not in ranks_by_kept:
-                guesses = _guesses(factors, truth, Split(count, cutoff))
+                query_vectors = estimate_queries(truth[:, anchor_items], block.link_matrix(cutoff))
+                guesses = query_vectors.astype(np.float32) @ kept_vectors.T  # (n_held_out, n_items)
+                guesses[:, anchor_items] = np.inf
                 ranks = [_ranks(row, best, count) for row, best in zip(guesses, best_items, strict=True)]
                 ranks_by_kept[kept_rank] = np.stack(ranks)
             yield Split(count, cutoff), ranks_by_kept[kept_rank]
 
 
-def _guesses(factors: CurFactors, truth: FloatMatrix, split: Split) -> FloatMatrix:
-    """(n_held_out, n_items), infinite for anchor items."""
-    anchor_items = factors.anchor_order[: split.n_anchor_items]
-    query_vectors = factors.query_vectors(truth[:, anchor_items], cutoff=split.cutoff)
-    guesses = query_vectors.astype(np.float32) @ factors.item_vectors.T
-    guesses[:, anchor_items] = np.inf
-    return guesses
-
-
 def _ranks(guesses: FloatVector, best_items: Positions, n_anchor_items: int) -> NDArray[np.int32]:
-    """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`; -1 for anchors."""
+    """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`.
+
+    The guesses for anchor items are infinite, so their own ranks come out below zero: they are found in any case."""
     deepest = min(len(guesses), DEEPEST_RANK + n_anchor_items)
     highest = np.sort(np.partition(guesses, len(guesses) - deepest)[len(guesses) - deepest :])
-    above = deepest - np.searchsorted(highest, guesses[best_items], side="right") - n_anchor_items
-    return np.where(np.isposinf(guesses[best_items]), -1, above).astype(np.int32)
+    n_above = deepest - np.searchsorted(highest, guesses[best_items], side="right")
+    return (n_above - n_anchor_items).astype(np.int32)
