@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 import anncur
-from anncur.factors.cur import CurFactors
+from anncur.index.build import Learned
+from anncur.index.snapshot import Snapshot, make_snapshot
 from anncur.scorers.stability import StabilityWatch
-from anncur.scores import ScoreMatrix
-from anncur.search.base import Knowledge
 from anncur.search.split import SplitTable
 from circumstances import circumstances
 
@@ -96,16 +95,25 @@ def measure(n_items: int) -> list[dict[str, Any]]:
     return rows
 
 
-def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
+class RandomStorage:
     """An index over random vectors, without the cost of scoring anchors."""
-    rng = np.random.default_rng(0)
-    item_vectors = rng.normal(size=(n_items, WIDTH)).astype(np.float32)
-    corpus = anncur.Corpus(f"item {number}" for number in range(n_items))
-    no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int32))  # so half of the budget goes to anchors
-    matrix = ScoreMatrix(item_vectors, fingerprint=scorer.fingerprint, higher_is_better=True, digest="")
-    knowledge = Knowledge(n_items, CurFactors(item_vectors, rng.permutation(n_items)), no_splits, {})
-    guarded = anncur.load_scorer(scorer)
-    return anncur.Index(guarded, corpus, matrix, knowledge, watch=StabilityWatch(), build_calls=0), item_vectors
+
+    def __init__(self, n_items: int) -> None:
+        rng = np.random.default_rng(0)
+        self.item_vectors = rng.normal(size=(n_items, WIDTH)).astype(np.float32)
+        self._items = anncur.Corpus(f"item {number}" for number in range(n_items))
+
+    def load(self) -> Snapshot:
+        """The only version there is."""
+        no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int32))  # so half of the budget goes to anchors
+        learned = Learned(np.empty(0, dtype=np.int64), no_splits)
+        return make_snapshot(1, [], self._items, self.item_vectors, learned=learned, retrievers={}, seed=0)
+
+
+def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
+    """An index, and its vectors."""
+    storage = RandomStorage(n_items)
+    return anncur.Index(anncur.load_scorer(scorer), storage, watch=StabilityWatch()), storage.item_vectors
 
 
 def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: int) -> float:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
-from anncur.items import Corpus, Item, Query, as_queries
+from anncur.items import Corpus, Item, Query, TextDigest, as_queries
 
 plain_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00[]\\"), min_size=1)
 
@@ -146,10 +146,17 @@ def test_a_single_query_in_the_place_of_a_list_is_refused() -> None:
 
 
 def test_the_digest_tells_order_and_borders_apart() -> None:
+    def digest(*items: Item) -> str:
+        found = TextDigest()
+        for item in items:
+            found.add_item(item)
+        return str(found)
+
     digests = {
-        Corpus([Item("a", "xy"), Item("b", "z")]).digest(),
-        Corpus([Item("b", "z"), Item("a", "xy")]).digest(),
-        Corpus([Item("a", "x"), Item("b", "yz")]).digest(),
-        Corpus([Item("a", "y", "x"), Item("b", "z")]).digest(),
+        digest(Item("a", "xy"), Item("b", "z")),
+        digest(Item("b", "z"), Item("a", "xy")),
+        digest(Item("a", "x"), Item("b", "yz")),
+        digest(Item("a", "y", "x"), Item("b", "z")),
+        digest(Item("a", "xy", metadata={"n": 1}), Item("b", "z")),
     }
-    assert len(digests) == 4
+    assert len(digests) == 5

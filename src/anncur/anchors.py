@@ -16,19 +16,28 @@ from anncur.errors import InputError
 
 AnchorMethod: TypeAlias = Callable[[FloatMatrix, int, np.random.Generator], Positions]
 
-MOST_CONSIDERED = 20_000  # columns; beyond that the informed methods look at a random sample
+MOST_CONSIDERED = 20_000  # items; beyond that a random sample of them is looked at
 
 
-def order_anchors(
+def choose_anchors(
     exact_scores: FloatMatrix, *, n_anchors: int, method: str = "pivoted_qr", rng: np.random.Generator
 ) -> Positions:
-    """All columns of `exact_scores`: first up to `n_anchors` chosen by the method, then the others at random."""
+    """Up to `n_anchors` columns of `exact_scores`, chosen by a method."""
     check_method(method)
-    shuffled = rng.permutation(exact_scores.shape[1])
-    sample = np.sort(shuffled[:MOST_CONSIDERED])
-    columns = exact_scores[:, sample].astype(np.float64)
-    chosen = sample[ANCHOR_METHODS[method](columns, min(n_anchors, len(sample)), rng)]
+    return ANCHOR_METHODS[method](exact_scores.astype(np.float64), min(n_anchors, exact_scores.shape[1]), rng)
+
+
+def order_anchors(chosen: Positions, n_items: int, rng: np.random.Generator) -> Positions:
+    """All positions: first those that were chosen, then the others at random."""
+    shuffled = rng.permutation(n_items)
     return np.concatenate([chosen, shuffled[~np.isin(shuffled, chosen)]])
+
+
+def sample_positions(n_items: int, rng: np.random.Generator) -> Positions:
+    """The items to look at when there are very many of them, in ascending order."""
+    if n_items <= MOST_CONSIDERED:
+        return np.arange(n_items)
+    return np.sort(rng.choice(n_items, MOST_CONSIDERED, replace=False))
 
 
 def check_method(method: str) -> None:

@@ -10,11 +10,16 @@
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
     │   ├── SpendCapError                  the cap on its calls is reached
     │   └── FingerprintError               it is not the scorer that these scores came from
+    ├── PlanError (ValueError)             stored scores were made under another plan
+    ├── StorageError (OSError)             a file can't be written or read
+    │   ├── DamagedError                   a file is missing, cut short or altered
+    │   └── LockedError                    somebody else is writing to the index
     ├── BudgetError (RuntimeError)         a policy asked for more calls than the budget holds
     └── DeadlineError (TimeoutError)       time ran out
 
     AnncurWarning (UserWarning)
-    └── UnstableScorerWarning              the scorer answers differently to the same pair
+    ├── UnstableScorerWarning              the scorer answers differently to the same pair
+    └── DamagedWarning                     a damaged file was passed over
 
 Imports nothing, so that everything may import it."""
 
@@ -69,6 +74,22 @@ class FingerprintError(ScorerError):
     """The scorer is not the one that the stored scores came from."""
 
 
+class PlanError(AnncurError, ValueError):
+    """Stored scores were made under another plan; the message names the field that differs."""
+
+
+class StorageError(AnncurError, OSError):
+    """A file can't be written or read; what was there before is untouched."""
+
+
+class DamagedError(StorageError):
+    """A file is missing, cut short or altered; the message names it."""
+
+
+class LockedError(StorageError):
+    """Somebody else is writing to the index."""
+
+
 class BudgetError(AnncurError, RuntimeError):
     """More exact calls were asked for than the budget holds; none of them was made."""
 
@@ -83,3 +104,7 @@ class AnncurWarning(UserWarning):
 
 class UnstableScorerWarning(AnncurWarning):
     """The scorer answered differently to the same pair, so its top k is not well defined."""
+
+
+class DamagedWarning(AnncurWarning):
+    """A damaged file was passed over; the message names it."""

@@ -6,11 +6,12 @@ here, once. Reads no files: `datasets/` does."""
 from __future__ import annotations
 
 import hashlib
+import json
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import Any, Protocol, SupportsIndex, TypeAlias, overload
 
 from anncur.arrays import Positions
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
@@ -114,15 +115,29 @@ ItemLike: TypeAlias = Item | Mapping[str, Any] | str
 QueryLike: TypeAlias = Query | Mapping[str, Any] | str
 
 
-class Corpus(Sequence[Item]):
+class Items(Protocol):
     """Items in a fixed order: a position for every id, an item for every position."""
 
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> Item: ...
+
+    def __iter__(self) -> Iterator[Item]: ...
+
+    def take(self, positions: Positions, /) -> list[Item]:
+        """The items at these positions, in their order."""
+        ...
+
+    def position(self, item_id: str, /) -> int:
+        """The position of an id; `UnknownIdError` if there is none."""
+        ...
+
+
+class Corpus(Sequence[Item]):
+    """`Items` in memory."""
+
     def __init__(self, items: Iterable[ItemLike]) -> None:
-        if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable) or hasattr(items, "columns"):
-            raise InputError(
-                f"items must be a list of items, got {type(items).__name__}; to read a file, pass "
-                "anncur.read_items(path), and of a data frame its records: frame.to_dict('records')"
-            )
+        check_items(items)
         self._items: list[Item] = []
         self._positions: dict[str, int] = {}
         for item in items:
@@ -132,9 +147,7 @@ class Corpus(Sequence[Item]):
         position = len(self._items)
         first = self._positions.setdefault(item.id, position)
         if first != position:
-            raise DuplicateIdError(
-                f"ids must be unique, got {_shown(item.id)} at positions {first} and {position}; rename or drop one"
-            )
+            raise duplicate_id(item.id, first, position)
         self._items.append(item)
 
     def __len__(self) -> int:
@@ -151,20 +164,23 @@ class Corpus(Sequence[Item]):
         return iter(self._items)
 
     def take(self, positions: Positions) -> list[Item]:
-        """The items at these positions, in their order."""
         items = self._items
         return [items[position] for position in positions.tolist()]
 
     def position(self, item_id: str) -> int:
-        """The position of an id."""
         try:
             return self._positions[item_id]
         except KeyError:
-            raise UnknownIdError(f"no item has the id {_shown(item_id)}") from None
+            raise unknown_id(item_id) from None
 
-    def digest(self) -> str:
-        """A hash of all ids and texts in their order: equal digests mean the same corpus to any scorer."""
-        return digest_texts(part for item in self._items for part in (item.id, item.title, item.text))
+
+def check_items(items: object) -> None:
+    """Refuse what isn't a collection of items, such as the name of a file."""
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable) or hasattr(items, "columns"):
+        raise InputError(
+            f"items must be a list of items, got {type(items).__name__}; to read a file, pass "
+            "anncur.read_items(path), and of a data frame its records: frame.to_dict('records')"
+        )
 
 
 def as_item(item: ItemLike, *, position: int) -> Item:
@@ -199,14 +215,45 @@ def as_queries(queries: Iterable[QueryLike]) -> list[Query]:
     return [as_query(query) for query in queries]
 
 
-def digest_texts(texts: Iterable[str]) -> str:
+def unknown_id(item_id: str) -> UnknownIdError:
+    """The error for an id that isn't there."""
+    return UnknownIdError(f"no item has the id {_shown(item_id)}")
+
+
+def duplicate_id(item_id: str, first: int, second: int) -> DuplicateIdError:
+    """The error for an id that is there twice."""
+    return DuplicateIdError(
+        f"ids must be unique, got {_shown(item_id)} at positions {first} and {second}; rename or drop one"
+    )
+
+
+class TextDigest:
     """A hash of texts in their order, with their borders."""
-    digest = hashlib.sha256()
-    for text in texts:
-        encoded = text.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    return digest.hexdigest()
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, *texts: str) -> None:
+        """Take in some more."""
+        for text in texts:
+            encoded = text.encode()
+            self._digest.update(len(encoded).to_bytes(8, "little"))
+            self._digest.update(encoded)
+
+    def add_item(self, item: Item) -> None:
+        """Take in all that an item holds."""
+        self.add(item.id, item.title, item.text, metadata_json(item))
+
+    def __str__(self) -> str:
+        return self._digest.hexdigest()
+
+
+def metadata_json(item: Item) -> str:
+    """An item's metadata as text, the same text for the same metadata."""
+    try:
+        return json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}") from error
 
 
 _OPENING = re.compile(r"(?<!\\)\[")

@@ -96,6 +96,34 @@ def top_k(scores: FloatVector, k: int) -> Positions:
     return chosen[np.lexsort((chosen, -scores[chosen]))]
 
 
+class RunningTop:
+    """The best of scores that come block by block; what comes later loses ties, because its position is higher."""
+
+    def __init__(self, n_best: int, excluded: Positions = NO_POSITIONS) -> None:
+        self._n_best = n_best
+        self._excluded = excluded  # in ascending order
+        self.positions = NO_POSITIONS
+        self.scores: FloatVector = np.empty(0, dtype=np.float32)
+
+    def add(self, scores: FloatVector, start: int) -> None:
+        """Take in the scores of the items from `start` on; overwrites those of excluded items."""
+        first, last = np.searchsorted(self._excluded, [start, start + len(scores)])
+        scores[self._excluded[first:last] - start] = -np.inf
+        better = self._better(scores)
+        if len(better):
+            positions = np.concatenate([self.positions, start + better])
+            merged = np.concatenate([self.scores, scores[better]])
+            order = top_k(merged, self._n_best)  # ties by place, and places are in the order of positions
+            self.positions, self.scores = positions[order], merged[order]
+
+    def _better(self, scores: FloatVector) -> Positions:
+        """Those that may belong to the best, in an order that keeps ties by position."""
+        if len(self.scores) < self._n_best:
+            best = top_k(scores, self._n_best)
+            return best[scores[best] > -np.inf]  # without the excluded
+        return np.flatnonzero(scores > self.scores[-1]) if self._n_best else NO_POSITIONS
+
+
 def _hit_record(hit: Hit) -> dict[str, Any]:
     return {
         "id": hit.id,

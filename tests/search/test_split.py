@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anncur import OneShot
+from anncur import OneShot, anchors
+from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import InputError
 from anncur.search.split import Split, SplitTable, tune_splits
 from worlds import World, low_rank_scores
@@ -18,6 +19,25 @@ MakeWorld = Callable[..., World]
 
 def table(ranks: dict[Split, list[list[int]]]) -> SplitTable:
     return SplitTable(list(ranks), np.array(list(ranks.values()), dtype=np.int32))
+
+
+class Held:
+    """Scores in memory, handed out in parts of seven items."""
+
+    def __init__(self, item_vectors: FloatMatrix) -> None:
+        self._vectors = item_vectors
+        self.n_items, self.n_anchor_queries = item_vectors.shape
+
+    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
+        for start in range(0, self.n_items, 7):
+            yield start, self._vectors[start : start + 7]
+
+    def rows(self, positions: Positions) -> FloatMatrix:
+        return self._vectors[positions]
+
+
+def tune(item_vectors: FloatMatrix) -> SplitTable:
+    return tune_splits(Held(item_vectors), anchors="random", rng=np.random.default_rng(0))
 
 
 def test_an_item_is_found_when_its_rank_is_below_the_calls_left_after_the_anchors() -> None:
@@ -42,7 +62,7 @@ def test_a_given_number_of_anchors_takes_the_cutoff_of_the_nearest_one_tried() -
 
 
 def test_too_few_anchor_queries_to_hold_any_out_still_give_a_split() -> None:
-    splits = tune_splits(low_rank_scores(3, 40, rank=2).T, anchors="random", rng=np.random.default_rng(0))
+    splits = tune(low_rank_scores(3, 40, rank=2).T)
     assert splits.best(k=5, budget=20).n_anchor_items == 10
 
 
@@ -72,14 +92,14 @@ def test_what_the_table_does_not_know_is_not_expected() -> None:
 
 def test_a_tied_guess_is_not_above() -> None:
     """All guesses equal: nothing stands above anything, so the smallest budget finds everything."""
-    splits = tune_splits(np.ones((50, 10), dtype=np.float32), anchors="random", rng=np.random.default_rng(0))
+    splits = tune(np.ones((50, 10), dtype=np.float32))
     assert splits.expected_recall(Split(0, 1e-2), k=10, budget=1) == 1.0
 
 
 def test_anchor_scores_of_a_held_out_query_are_not_used_to_guess_it() -> None:
     """Were they used, noise that nothing predicts would be guessed perfectly."""
     noise = np.random.default_rng(0).normal(size=(400, 40)).astype(np.float32)
-    splits = tune_splits(noise, anchors="random", rng=np.random.default_rng(0))
+    splits = tune(noise)
     best = splits.best(k=10, budget=50)
     assert splits.expected_recall(best, k=10, budget=50) < 0.25
 
@@ -93,6 +113,16 @@ def test_anchors_beyond_the_budget_are_refused(make_world: MakeWorld) -> None:
 def test_anchors_beyond_the_items_are_all_items(make_world: MakeWorld) -> None:
     world = make_world(n_items=20)
     assert world.index(10).search(world.queries[20], budget=200, method=OneShot(100)).calls == 20
+
+
+def test_a_sample_of_the_items_tells_the_same_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = low_rank_scores(60, 4000, rank=25, noise=3.0).T.copy()
+    from_all = tune(vectors).highest_recall(k=10, budget=200)
+    monkeypatch.setattr(anchors, "MOST_CONSIDERED", 1000)
+    from_some = tune(vectors).highest_recall(k=10, budget=200)
+    assert from_all is not None
+    assert 0.3 < from_all < 0.95, "too easy or too hard a world would prove nothing"
+    assert from_some == pytest.approx(from_all, abs=0.08)
 
 
 @pytest.mark.parametrize("settings", [{"n_anchor_items": -1}, {"n_anchor_items": 2.5}, {"cutoff": 2}, {"cutoff": "x"}])

@@ -1,58 +1,81 @@
 """The steps of a build after the items are scored: check the scorer, and derive what searches need.
 
-Reads exact scores, feeds `index.py`. Everything here but the stability check costs no calls."""
+Reads exact scores, feeds the storages. Everything here but the stability check costs no calls."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
-from anncur.anchors import order_anchors
-from anncur.candidates.base import Retriever
+from anncur.anchors import choose_anchors, sample_positions
+from anncur.arrays import Positions
 from anncur.errors import AnncurWarning, ScorerError
-from anncur.factors.cur import CurFactors
 from anncur.items import Corpus, Query
-from anncur.progress import Progress
+from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.metered import Meter
 from anncur.scorers.stability import StabilityWatch
-from anncur.scores import ScoreMatrix
-from anncur.search.base import Knowledge
-from anncur.search.split import ANCHOR_COUNTS, tune_splits
+from anncur.scores import ItemsAt, ScoreMatrix
+from anncur.search.split import ANCHOR_COUNTS, ItemScores, SplitTable, tune_splits
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a build was asked for, beside scorer, items and queries."""
+
+    anchors: str = "pivoted_qr"
+    seed: int = 0
+    dtype: str = "float32"
+    items_per_chunk: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What is derived from exact scores: the best anchor items in their order, and how to split budgets."""
+
+    anchor_items: Positions
+    splits: SplitTable
+
+
+def learn(scores: ItemScores, settings: Settings, *, progress: Progress = silent) -> Learned:
+    """Choose anchor items, and tune the methods on held-out anchor queries. Memory doesn't grow with the items."""
+    rng = np.random.default_rng(settings.seed)
+    sample = sample_positions(scores.n_items, rng)
+    columns = scores.rows(sample).T
+    chosen = sample[choose_anchors(columns, n_anchors=ANCHOR_COUNTS[-1], method=settings.anchors, rng=rng)]
+    return Learned(chosen, tune_splits(scores, anchors=settings.anchors, rng=rng, progress=progress))
+
+
 def check_stability(
-    watch: StabilityWatch, matrix: ScoreMatrix, scorer: GuardedScorer, queries: Sequence[Query], corpus: Corpus
+    watch: StabilityWatch, matrix: ScoreMatrix, scorer: GuardedScorer, queries: Sequence[Query], items_at: ItemsAt
 ) -> None:
     """Score a few pairs again, spread over the items, so that an unstable scorer shows at once.
 
     A scorer that fails now, after all was scored, doesn't stop the build."""
     if not queries:
         return
-    positions = np.unique(np.linspace(0, len(corpus) - 1, STABILITY_CHECKS).astype(np.int64))
-    watch.observe(queries[0], positions, matrix.values[positions, 0].astype(np.float64))
+    positions = np.unique(np.linspace(0, matrix.plan.n_items - 1, STABILITY_CHECKS).astype(np.int64))
+    items = Corpus(item for position in positions.tolist() for item in items_at(position, position + 1))
+    watch.observe(queries[0], positions, matrix.rows(positions)[:, 0].astype(np.float64))
     try:
-        again = Meter(scorer, queries[0], corpus, budget=len(positions)).score(positions)
+        again = Meter(scorer, queries[0], items, budget=len(positions)).score(np.arange(len(positions)))
     except ScorerError as error:
         warnings.warn(f"could not check whether the scorer is stable: {error}", AnncurWarning, stacklevel=3)
     else:
         watch.observe(queries[0], positions, again)
 
 
-def learn(
-    matrix: ScoreMatrix,
-    retrievers: Mapping[str, Retriever],
-    *,
-    anchors: str,
-    rng: np.random.Generator,
-    progress: Progress,
-) -> Knowledge:
-    """Choose anchor items, and tune the methods on held-out anchor queries."""
-    item_vectors = matrix.values
-    order = order_anchors(item_vectors.T, n_anchors=ANCHOR_COUNTS[-1], method=anchors, rng=rng)
-    splits = tune_splits(item_vectors, anchors=anchors, rng=rng, progress=progress)
-    return Knowledge(len(item_vectors), CurFactors(item_vectors, order), splits, retrievers)
+@contextmanager
+def keeping(paid: object) -> Iterator[None]:
+    """Attach what was paid for to whatever stops the work, Ctrl-C included, as `kept`."""
+    try:
+        yield
+    except BaseException as error:
+        error.kept = paid  # type: ignore[attr-defined]
+        raise

@@ -4,19 +4,22 @@ Brings the stages together and validates what the user passes; the work is done 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
-from anncur.errors import AnncurError, InputError
-from anncur.index.build import check_stability, learn
-from anncur.items import Corpus, ItemLike, Query, QueryLike, as_queries, as_query
+from anncur.errors import AnncurError, FingerprintError, InputError
+from anncur.index.build import Settings, keeping
+from anncur.index.folder import FolderStorage, build_in_folder, check_shard
+from anncur.index.memory import MemoryStorage, build_in_memory
+from anncur.index.snapshot import Snapshot
+from anncur.index.storage import Storage
+from anncur.items import ItemLike, Items, QueryLike, as_queries, as_query, check_items
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import Hit, Hits, Round
@@ -25,7 +28,7 @@ from anncur.scorers.loading import load_scorer
 from anncur.scorers.metered import Meter
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
-from anncur.search.base import Block, Knowledge, Policy
+from anncur.search.base import Block, Policy
 from anncur.search.loop import Run, run_rounds
 from anncur.search.methods import DEFAULT_METHOD, as_policy
 
@@ -36,8 +39,9 @@ CALLS_AT_ONCE = 500_000  # fewer queries at once where each of them scores very 
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index is made of. `build_calls` counts the pairs that this build asked the scorer for."""
+    """What an index is made of. `build_calls` counts the pairs that this object's build asked the scorer for."""
 
+    version: int
     n_items: int
     n_anchor_queries: int
     retrievers: tuple[str, ...]
@@ -47,71 +51,152 @@ class IndexInfo:
 
 
 class Index:
-    """Finds the items that a scorer likes best, with few calls. Made by `Index.build`; `search` is thread-safe.
+    """Finds the items that a scorer likes best, with few calls. Made by `build` or `open`.
 
-    `items` are in the order of their positions; `exact_scores` are those of the anchor queries on all of them."""
+    `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index."""
 
-    def __init__(
-        self,
-        scorer: GuardedScorer,
-        items: Corpus,
-        exact_scores: ScoreMatrix,
-        knowledge: Knowledge,
-        *,
-        watch: StabilityWatch,
-        build_calls: int,
-    ) -> None:
-        self.items = items
-        self.exact_scores = exact_scores
+    def __init__(self, scorer: GuardedScorer, storage: Storage, *, watch: StabilityWatch, build_calls: int = 0) -> None:
         self._scorer = scorer
-        self._knowledge = knowledge
+        self._storage = storage
         self._watch = watch
         self._build_calls = build_calls
+        self._loading = threading.Lock()
+        self._snapshot: Snapshot | None = None
 
     @classmethod
     def build(
         cls,
-        path: None,
+        path: str | Path | None,
         scorer: object,
         items: Iterable[ItemLike],
         anchor_queries: Iterable[QueryLike],
         *,
         retrievers: Iterable[str | Retriever] = ("bm25",),
         anchors: str = "pivoted_qr",
+        dtype: str = "float32",
+        items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
+        shard: tuple[int, int] | None = None,
         seed: int = 0,
         progress: Progress = silent,
     ) -> Index:
         """Score all items for the anchor queries, and learn from that where the scorer's best items are.
 
-        `path` must be None: the index is kept in memory. `scorer` is anything that `load_scorer` takes. An anchor query
-        that is given twice counts once. `retrievers` are names ("bm25", "tfidf") or objects. `anchors` says how anchor
-        items are chosen (see `anncur.anchors`). `exact_scores` goes on from an earlier build's scores, complete or not.
-        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
-        build, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
-        if path is not None:
-            raise InputError(f"path must be None, got {path!r}: this version keeps indexes in memory only")
+        With a `path` the index is kept there, and a build that was stopped at any moment goes on where it was when it
+        is run again; with None it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor
+        query that is given twice counts once. `retrievers` are names ("bm25", "tfidf") or objects. `anchors` says how
+        anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
+        `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
+        chunk, and whoever finds all of them scored publishes it. `exact_scores` goes on from the scores of an earlier
+        build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers differently to
+        the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that
+        were paid for."""
         check_method(anchors)
-        rng = np.random.default_rng(whole_number("seed", seed, least=0))
+        if items_per_chunk is not None:
+            items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
+        settings = Settings(anchors, whole_number("seed", seed, least=0), dtype, items_per_chunk)
         guarded, found = load_scorer(scorer), load_retrievers(retrievers)
-        calls_before = guarded.calls_made
-        corpus, queries = (
-            Corpus(items),
-            list({query.marked_text: query for query in as_queries(anchor_queries)}.values()),
-        )
-        if not len(corpus):
-            raise InputError("an index needs at least one item, got none; an iterator gives its items only once")
-        for retriever in found.values():
-            retriever.fit(corpus)
-        matrix = ScoreMatrix.empty(guarded, queries, corpus) if exact_scores is None else exact_scores
-        matrix.check_fits(guarded, queries, corpus)
-        watch = StabilityWatch()
-        with keeping(matrix):
-            matrix.fill(guarded, queries, corpus, progress=progress)
-            check_stability(watch, matrix, guarded, queries, corpus)
-            knowledge = learn(matrix, found, anchors=anchors, rng=rng, progress=progress)
-        build_calls = guarded.calls_made - calls_before
-        return cls(guarded, corpus, matrix, knowledge, watch=watch, build_calls=build_calls)
+        queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
+        calls_before, watch = guarded.calls_made, StabilityWatch()
+        storage: Storage
+        if path is None:
+            storage = build_in_memory(
+                items,
+                queries,
+                guarded,
+                settings=settings,
+                retrievers=found,
+                watch=watch,
+                exact_scores=exact_scores,
+                progress=progress,
+            )
+        else:
+            check_shard(shard)
+            storage = build_in_folder(
+                Path(path),
+                items,
+                queries,
+                guarded,
+                settings=settings,
+                retrievers=found,
+                watch=watch,
+                scorer_name=scorer if isinstance(scorer, str) else "",
+                shard=shard,
+                progress=progress,
+            )
+        return cls(guarded, storage, watch=watch, build_calls=guarded.calls_made - calls_before)
+
+    @classmethod
+    def open(cls, path: str | Path, scorer: object = None, *, retrievers: Iterable[Retriever] = ()) -> Index:
+        """Open the newest version of an index on disk, with every file of it checked.
+
+        `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
+        that were objects of yours."""
+        storage = FolderStorage(Path(path), load_retrievers(retrievers))
+        manifest = storage.manifest()
+        if scorer is None and not manifest.scorer_name:
+            raise InputError(f"{path} was built with a scorer that has no name, {manifest.scorer}; pass it to open")
+        guarded = load_scorer(scorer or manifest.scorer_name)
+        if guarded.fingerprint != manifest.scorer:
+            raise FingerprintError(
+                f"{path} was built with the scorer {manifest.scorer}, not with {guarded.fingerprint}; "
+                "open it with that one"
+            )
+        guarded = guarded.with_rules(replace(guarded.rules, higher_is_better=manifest.higher_is_better))
+        index = cls(guarded, storage, watch=StabilityWatch())
+        index.refresh()
+        return index
+
+    def refresh(self) -> None:
+        """Take up the newest version, which another process may have published."""
+        self._outdated()
+        self._current()
+
+    @property
+    def items(self) -> Items:
+        """The items, in the order of their positions."""
+        return self._current().items
+
+    @property
+    def exact_scores(self) -> ScoreMatrix | None:
+        """The exact scores of an index in memory, to build another one from; None on disk, where they are kept."""
+        return self._storage.matrix if isinstance(self._storage, MemoryStorage) else None
+
+    def add(self, items: Iterable[ItemLike], *, progress: Progress = silent) -> None:
+        """Score new items for the anchor queries, and append them. Their ids must not be there yet."""
+        check_items(items)
+        self._storage.add(items, self._scorer, progress=progress)
+        self._outdated()
+
+    def remove(self, item_ids: Iterable[str]) -> None:
+        """Hide items at once and for good. All ids must be there."""
+        if isinstance(item_ids, str):
+            raise InputError(f"item_ids must be a list of ids, got {item_ids!r}; pass [{item_ids!r}]")
+        self._storage.remove(item_ids)
+        self._outdated()
+
+    def tune(self, *, anchors: str = "pivoted_qr", seed: int = 0, progress: Progress = silent) -> None:
+        """Choose anchor items and splits anew, from the stored scores: worth it after many items were added.
+
+        Costs no calls."""
+        check_method(anchors)
+        self._storage.tune(anchors, whole_number("seed", seed, least=0), progress=progress)
+        self._outdated()
+
+    def verify(self, *, repair: bool = False, progress: Progress = silent) -> list[str]:
+        """The damaged files, a line each; empty when all is well.
+
+        With `repair`, damaged chunks of scores are scored again, and what is derived is derived again; what remains
+        can't be mended."""
+        return self._storage.repair(self._scorer, progress=progress) if repair else self._storage.verify()
+
+    def gc(self, *, drafts: bool = False) -> list[str]:
+        """Delete files that only older versions need, and with `drafts` also unfinished builds; returns their names."""
+        return self._storage.gc(drafts=drafts)
+
+    def digest(self) -> str:
+        """A hash of all that the index holds: queries, items, exact scores, and what was learnt from them."""
+        return self._current().digest()
 
     def search(
         self,
@@ -152,45 +237,53 @@ class Index:
         parsed = as_queries(queries)
         policy = as_policy(method)
         k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
+        snapshot = self._current()
+        n_items = len(snapshot.items)
         if budget is None:
-            budget = len(self) if policy.is_exact else DEFAULT_BUDGET
-        budget = min(whole_number("budget", budget, least=1), len(self))
+            budget = n_items if policy.is_exact else DEFAULT_BUDGET
+        budget = min(whole_number("budget", budget, least=1), n_items)
         deadline = None if deadline_ms is None else Deadline(number("deadline_ms", deadline_ms, least=0) / 1000)
         step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget))
         answers: list[Hits] = []
         with keeping(answers):
             for start in range(0, len(parsed), step):
-                self._search_block(Block(parsed[start : start + step], k, budget, seed), policy, deadline, answers)
+                block = Block(parsed[start : start + step], k, budget, seed)
+                self._search_block(snapshot, block, policy, deadline, answers)
                 progress("searching", len(answers), len(parsed))
         return answers
 
-    def _search_block(self, block: Block, policy: Policy, deadline: Deadline | None, answers: list[Hits]) -> None:
+    def _search_block(
+        self, snapshot: Snapshot, block: Block, policy: Policy, deadline: Deadline | None, answers: list[Hits]
+    ) -> None:
         """Add the answers of a block, also when it fails half-way."""
         started = time.perf_counter()
-        runs = [Run(self._meter(query, block.budget, deadline)) for query in block.queries]
+        meters = (
+            Meter(self._scorer, query, snapshot.items, budget=block.budget, deadline=deadline)
+            for query in block.queries
+        )
+        runs = [Run(meter) for meter in meters]
         try:
-            run_rounds(policy, block, self._knowledge, runs)
+            run_rounds(policy, block, snapshot.knowledge, runs)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 self._watch.observe(run.meter.query, run.meter.positions, run.meter.exact_scores)
-            answers.extend(self._hits(run, block.k, policy, seconds) for run in runs)
+            answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
 
-    def _meter(self, query: Query, budget: int, deadline: Deadline | None) -> Meter:
-        return Meter(self._scorer, query, self.items, budget=budget, deadline=deadline)
-
-    def _hits(self, run: Run, k: int, policy: Policy, seconds: float) -> Hits:
+    def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
         positions, exact_scores = run.best(k)
         sign = self._scorer.sign
-        found = zip(self.items.take(positions), (sign * exact_scores).tolist(), strict=True)
-        is_short = len(positions) < min(k, len(self))
+        found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
+        n_items = len(snapshot.items)
         return Hits(
             hits=tuple(Hit(item.id, score, item) for item, score in found),
             query=run.meter.query,
             method=policy.name,
             calls=run.meter.calls,
             seconds=seconds,
-            is_partial=run.is_cut or is_short or (policy.is_exact and run.meter.calls < len(self)),
+            is_partial=run.is_cut
+            or len(positions) < min(k, n_items)
+            or (policy.is_exact and run.meter.calls < n_items),
             trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
         )
 
@@ -198,7 +291,7 @@ class Index:
         """The mean recall that "anncur" had on held-out anchor queries when it was tuned.
 
         None with fewer than four anchor queries, for k above 100 and for budgets above 2,000."""
-        return self._knowledge.splits.highest_recall(
+        return self._current().knowledge.splits.highest_recall(
             k=whole_number("k", k, least=1), budget=min(whole_number("budget", budget, least=1), len(self))
         )
 
@@ -212,25 +305,31 @@ class Index:
     @property
     def info(self) -> IndexInfo:
         """What this index is made of, and how stable its scorer has been."""
+        snapshot = self._current()
         return IndexInfo(
-            n_items=len(self),
-            n_anchor_queries=self._knowledge.factors.n_anchor_queries,
-            retrievers=tuple(self._knowledge.retrievers),
+            version=snapshot.version,
+            n_items=len(snapshot.items),
+            n_anchor_queries=len(snapshot.queries),
+            retrievers=tuple(snapshot.knowledge.retrievers),
             scorer=self._scorer.fingerprint,
             build_calls=self._build_calls,
             stability=self._watch.report,
         )
 
+    def _outdated(self) -> None:
+        """Another version is there, to be loaded when it is needed; its positions are others."""
+        self._watch.forget()
+        self._snapshot = None
+
+    def _current(self) -> Snapshot:
+        """The version to search; loaded when it is first needed."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            with self._loading:
+                snapshot = self._snapshot or self._storage.load()
+                self._snapshot = snapshot
+        return snapshot
+
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:
     return Round(step.positions, None if step.guesses is None else sign * step.guesses, sign * step.exact_scores)
-
-
-@contextmanager
-def keeping(paid: object) -> Iterator[None]:
-    """Attach what was paid for to whatever stops the work, Ctrl-C included, as `kept`."""
-    try:
-        yield
-    except BaseException as error:
-        error.kept = paid  # type: ignore[attr-defined]
-        raise

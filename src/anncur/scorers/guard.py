@@ -89,6 +89,12 @@ class GuardedScorer:
         return self._scorer.fingerprint
 
     @property
+    def threads(self) -> int | None:
+        """The threads that the scorer says it uses."""
+        threads = getattr(self._scorer, "threads", None)
+        return threads if isinstance(threads, int) else None
+
+    @property
     def calls_made(self) -> int:
         """Pairs that the scorer has been asked for through this object, retries included."""
         return self._calls_made

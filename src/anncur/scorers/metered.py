@@ -11,7 +11,7 @@ import numpy as np
 
 from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatVector, Positions
 from anncur.errors import BudgetError, DeadlineError
-from anncur.items import Corpus, Query
+from anncur.items import Items, Query
 from anncur.scorers.guard import Deadline, GuardedScorer
 
 FIRST_TIMED_BATCH = 8  # pairs; small, because before it nothing is known of the scorer's pace
@@ -25,7 +25,7 @@ class Meter:
         self,
         scorer: GuardedScorer,
         query: Query,
-        corpus: Corpus,
+        items: Items,
         *,
         budget: int,
         deadline: Deadline | None = None,
@@ -33,7 +33,7 @@ class Meter:
         self.query = query
         self.budget = budget
         self._scorer = scorer
-        self._corpus = corpus
+        self._items = items
         self._deadline = deadline
         self._paid: dict[int, float] = {}  # position -> exact score
         self._batches: list[tuple[Positions, FloatVector]] = []  # the same, in the order of payment
@@ -92,7 +92,7 @@ class Meter:
 
     def _pay(self, positions: Positions) -> None:
         started = time.perf_counter()
-        exact_scores = self._scorer.score(self.query, self._corpus.take(positions), deadline=self._deadline)
+        exact_scores = self._scorer.score(self.query, self._items.take(positions), deadline=self._deadline)
         self._seconds_per_call = (time.perf_counter() - started) / len(positions)
         self._paid.update(zip(positions.tolist(), exact_scores.tolist(), strict=True))
         self._batches.append((positions, exact_scores))

@@ -52,6 +52,12 @@ class StabilityWatch:
                 self._compare(before, (positions, exact_scores))
             self._remember(query.marked_text, positions, exact_scores)
 
+    def forget(self) -> None:
+        """Start anew, because positions mean other items from now on; the report stays."""
+        with self._lock:
+            self._latest.clear()
+            self._n_remembered = 0
+
     def _remember(self, text: str, positions: Positions, exact_scores: FloatVector) -> None:
         forgotten, _ = self._latest.pop(text, (NO_POSITIONS, None))
         self._latest[text] = (positions, exact_scores)

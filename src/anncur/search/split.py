@@ -5,17 +5,18 @@ the exact anchor scores; one table answers for every k and budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anncur.anchors import order_anchors
-from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.anchors import choose_anchors, order_anchors, sample_positions
+from anncur.arrays import FloatMatrix, Positions
 from anncur.factors.cur import CurFactors, estimate_queries
 from anncur.progress import Progress, silent
-from anncur.ranking import top_k
+from anncur.ranking import RunningTop
 
 ANCHOR_COUNTS = (0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 140, 200, 280, 400, 560)
 CUTOFFS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6)
@@ -42,8 +43,8 @@ class SplitTable:
     which is found in any case. An item is found when its rank is below the calls left after the anchors."""
 
     def __init__(self, splits: list[Split], ranks: NDArray[np.int32]) -> None:
-        self._splits = splits
-        self._ranks = ranks
+        self.splits = splits
+        self.ranks = ranks
         self._chosen: dict[tuple[int, int, int | None], Split] = {}
 
     def best(self, *, k: int, budget: int, n_anchor_items: int | None = None) -> Split:
@@ -55,21 +56,21 @@ class SplitTable:
 
     def highest_recall(self, *, k: int, budget: int) -> float | None:
         """The mean recall of held-out queries with the best split, where the table knows it."""
-        if not self._splits or k > DEPTH or budget > DEEPEST_RANK:
+        if not self.splits or k > DEPTH or budget > DEEPEST_RANK:
             return None
         return self.expected_recall(self.best(k=k, budget=budget), k=k, budget=budget)
 
     def expected_recall(self, split: Split, *, k: int, budget: int) -> float:
         """The mean recall of held-out queries, for a split of the table."""
-        ranks = self._ranks[self._splits.index(split), :, :k]
+        ranks = self.ranks[self.splits.index(split), :, :k]
         return float((ranks < budget - split.n_anchor_items).mean())
 
     def _choose(self, k: int, budget: int, n_anchor_items: int | None) -> Split:
         if n_anchor_items is None:
-            usable = [split for split in self._splits if split.n_anchor_items < budget]
+            usable = [split for split in self.splits if split.n_anchor_items < budget]
         else:  # the nearest number of anchors that was tried tells which cutoff to use
-            nearest = min((abs(split.n_anchor_items - n_anchor_items) for split in self._splits), default=0)
-            usable = [split for split in self._splits if abs(split.n_anchor_items - n_anchor_items) == nearest]
+            nearest = min((abs(split.n_anchor_items - n_anchor_items) for split in self.splits), default=0)
+            usable = [split for split in self.splits if abs(split.n_anchor_items - n_anchor_items) == nearest]
         if not usable:
             return Split(budget // 2 if n_anchor_items is None else n_anchor_items, UNTESTED_CUTOFF)
         k, budget = min(max(k, LEAST_K), DEPTH), min(budget, DEEPEST_RANK)
@@ -78,33 +79,83 @@ class SplitTable:
 
 
 def tune_splits(
-    item_vectors: FloatMatrix, *, anchors: str, rng: np.random.Generator, progress: Progress = silent
+    scores: ItemScores, *, anchors: str, rng: np.random.Generator, progress: Progress = silent
 ) -> SplitTable:
-    """Try all splits on held-out anchor queries. `item_vectors` is (n_items, n_anchor_queries)."""
-    n_items, n_queries = item_vectors.shape
+    """Try all splits on held-out anchor queries.
+
+    Looks at the truly best items of the held-out queries and, when there are very many, at a sample of the others, so
+    that memory and time don't grow with the number of items; ranks are scaled accordingly."""
+    n_queries = scores.n_anchor_queries
     n_folds = min(N_FOLDS, n_queries // 2)
     if n_folds < 2:
         return SplitTable([], np.empty((0, 0, 0), dtype=np.int32))
-    folds = np.array_split(rng.permutation(n_queries)[:MOST_HELD_OUT], n_folds)
-    counts = [count for count in ANCHOR_COUNTS if count < n_items]
+    held_out = rng.permutation(n_queries)[:MOST_HELD_OUT]
+    sample = _take_sample(scores, held_out, rng)
     ranks: dict[Split, list[NDArray[np.int32]]] = {}
-    for number, held_out in enumerate(folds):
-        progress("tuning on held-out anchor queries", number, len(folds))
-        for split, fold_ranks in _fold_ranks(item_vectors, held_out, counts=counts, anchors=anchors, rng=rng):
+    for number, fold in enumerate(np.array_split(held_out, n_folds)):
+        progress(STAGE, number, n_folds)
+        for split, fold_ranks in _fold_ranks(sample, fold, anchors=anchors, rng=rng):
             ranks.setdefault(split, []).append(fold_ranks)
-    progress("tuning on held-out anchor queries", len(folds), len(folds))
+    progress(STAGE, n_folds, n_folds)
     return SplitTable(list(ranks), np.stack([np.concatenate(of_split) for of_split in ranks.values()]))
 
 
+STAGE = "tuning on held-out anchor queries"
+
+
+class ItemScores(Protocol):
+    """Exact scores that may be too many for memory: a `ScoreMatrix`, or something like it."""
+
+    @property
+    def n_items(self) -> int: ...
+
+    @property
+    def n_anchor_queries(self) -> int: ...
+
+    def parts(self) -> Iterator[tuple[int, FloatMatrix]]: ...
+
+    def rows(self, positions: Positions, /) -> FloatMatrix: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """The items that tuning looks at.
+
+    `best` holds, by held-out query, the places of its truly best items; `is_counted` marks the items drawn at random,
+    each of which stands for `weight` items."""
+
+    vectors: FloatMatrix  # (n_considered, n_anchor_queries)
+    best: Mapping[int, Positions]
+    is_counted: NDArray[np.bool_]
+    weight: float
+
+
+def _take_sample(scores: ItemScores, held_out: Positions, rng: np.random.Generator) -> _Sample:
+    tops = {query: RunningTop(DEPTH) for query in held_out.tolist()}
+    for start, values in scores.parts():
+        for query, top in tops.items():
+            top.add(values[:, query].copy(), start)
+    n_items = scores.n_items
+    drawn = sample_positions(n_items, rng)
+    considered = np.unique(np.concatenate([drawn, *(top.positions for top in tops.values())]))
+    return _Sample(
+        vectors=scores.rows(considered),
+        best={query: np.searchsorted(considered, top.positions) for query, top in tops.items()},
+        is_counted=np.isin(considered, drawn),
+        weight=n_items / len(drawn),
+    )
+
+
 def _fold_ranks(
-    item_vectors: FloatMatrix, held_out: Positions, *, counts: list[int], anchors: str, rng: np.random.Generator
+    sample: _Sample, held_out: Positions, *, anchors: str, rng: np.random.Generator
 ) -> Iterator[tuple[Split, NDArray[np.int32]]]:
     """Every split with the ranks, (n_held_out, depth), that it gives to the truly best items of held-out queries."""
-    kept = np.setdiff1d(np.arange(item_vectors.shape[1]), held_out)
-    kept_vectors = np.ascontiguousarray(item_vectors[:, kept])  # (n_items, n_kept)
-    truth = np.ascontiguousarray(item_vectors[:, held_out].T)  # (n_held_out, n_items)
-    best_items = [top_k(row, DEPTH) for row in truth]
-    factors = CurFactors(kept_vectors, order_anchors(kept_vectors.T, n_anchors=counts[-1], method=anchors, rng=rng))
+    kept = np.setdiff1d(np.arange(sample.vectors.shape[1]), held_out)
+    kept_vectors = np.ascontiguousarray(sample.vectors[:, kept])  # (n_considered, n_kept)
+    truth = np.ascontiguousarray(sample.vectors[:, held_out].T)  # (n_held_out, n_considered)
+    counts = [count for count in ANCHOR_COUNTS if count < len(kept_vectors)]
+    chosen = choose_anchors(kept_vectors.T, n_anchors=counts[-1], method=anchors, rng=rng)
+    factors = CurFactors(kept_vectors, order_anchors(chosen, len(kept_vectors), rng))
     for count in counts:
         anchor_items, block = factors.anchor_order[:count], factors.anchor_block(count)
         ranks_by_kept: dict[int, NDArray[np.int32]] = {}  # cutoffs that keep as much give the same guesses
@@ -112,18 +163,20 @@ def _fold_ranks(
             kept_rank = block.kept_rank(cutoff)
             if kept_rank not in ranks_by_kept:
                 query_vectors = estimate_queries(truth[:, anchor_items], block.link_matrix(cutoff))
-                guesses = query_vectors.astype(np.float32) @ kept_vectors.T  # (n_held_out, n_items)
-                guesses[:, anchor_items] = np.inf
-                ranks = [_ranks(row, best, count) for row, best in zip(guesses, best_items, strict=True)]
-                ranks_by_kept[kept_rank] = np.stack(ranks)
+                guesses = query_vectors.astype(np.float32) @ kept_vectors.T  # (n_held_out, n_considered)
+                ranks_by_kept[kept_rank] = _ranks(guesses, sample, held_out, anchor_items)
             yield Split(count, cutoff), ranks_by_kept[kept_rank]
 
 
-def _ranks(guesses: FloatVector, best_items: Positions, n_anchor_items: int) -> NDArray[np.int32]:
-    """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`.
-
-    The guesses for anchor items are infinite, so their own ranks come out below zero: they are found in any case."""
-    deepest = min(len(guesses), DEEPEST_RANK + n_anchor_items)
-    highest = np.sort(np.partition(guesses, len(guesses) - deepest)[len(guesses) - deepest :])
-    n_above = deepest - np.searchsorted(highest, guesses[best_items], side="right")
-    return (n_above - n_anchor_items).astype(np.int32)
+def _ranks(guesses: FloatMatrix, sample: _Sample, held_out: Positions, anchor_items: Positions) -> NDArray[np.int32]:
+    """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`; -1 for anchor items."""
+    is_counted = sample.is_counted.copy()
+    is_counted[anchor_items] = False
+    n_deep = min(int(is_counted.sum()), int(DEEPEST_RANK / sample.weight) + 1)
+    ranks = []
+    for query, row in zip(held_out.tolist(), guesses, strict=True):
+        counted = row[is_counted]
+        highest = np.sort(np.partition(counted, len(counted) - n_deep)[len(counted) - n_deep :]) if n_deep else counted
+        n_above = n_deep - np.searchsorted(highest, row[sample.best[query]], side="right")
+        ranks.append(np.where(np.isin(sample.best[query], anchor_items), -1, sample.weight * n_above))
+    return np.stack(ranks).astype(np.int32)

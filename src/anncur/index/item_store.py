@@ -1,0 +1,128 @@
+"""Items in SQLite, one immutable file per segment.
+
+Written once, streamed, and then only read. Reads `Item`s, feeds hits and scorers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from anncur.arrays import Positions
+from anncur.errors import DamagedError, StorageError
+from anncur.index.files import STAGING, storing, sync_file
+from anncur.items import Item, ItemLike, TextDigest, as_item, check_items, duplicate_id, metadata_json
+
+ITEMS_PER_SELECT = 500  # below SQLite's limit on parameters
+
+
+def write_items(path: Path, items: Iterable[ItemLike], *, first_position: int = 0) -> tuple[int, str]:
+    """Write items to a new file as they come; returns how many there are, and a digest of all that they hold.
+
+    Until it is whole, the file has another name. `first_position` is where positions begin in messages."""
+    check_items(items)
+    staged = path.with_name(path.name + STAGING)
+    staged.unlink(missing_ok=True)
+    digest, count = TextDigest(), 0
+    with _writing(staged) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")  # it is synced as a whole at the end
+        connection.execute(
+            "CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, text TEXT, metadata TEXT)"
+        )
+        for count, item in enumerate(items, start=1):
+            checked = as_item(item, position=first_position + count - 1)
+            _insert(connection, count - 1, checked)
+            digest.add_item(checked)
+        connection.commit()
+    sync_file(staged)
+    with storing(path, 0):
+        os.rename(staged, path)
+    return count, str(digest)
+
+
+class ItemStore:
+    """The items of one file, by row. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        self._n_rows: int = self._one("SELECT COUNT(*) FROM items", ())[0]
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def take(self, rows: Positions) -> list[Item]:
+        """The items of these rows, in their order."""
+        found: dict[int, Item] = {}
+        wanted = rows.tolist()
+        for start in range(0, len(wanted), ITEMS_PER_SELECT):
+            some = wanted[start : start + ITEMS_PER_SELECT]
+            marks = ",".join("?" * len(some))
+            for row, *parts in self._all(
+                f"SELECT row, id, title, text, metadata FROM items WHERE row IN ({marks})", some
+            ):
+                found[row] = _item(*parts)
+        try:
+            return [found[row] for row in wanted]
+        except KeyError as missing:
+            raise DamagedError(f"{self._path} has no row {missing}") from None
+
+    def between(self, start: int, stop: int) -> list[Item]:
+        """The items from a row up to another."""
+        query = "SELECT id, title, text, metadata FROM items WHERE row >= ? AND row < ? ORDER BY row"
+        return [_item(*parts) for parts in self._all(query, (start, stop))]
+
+    def row(self, item_id: str) -> int | None:
+        """The row of an id, if it is here."""
+        found = self._one("SELECT row FROM items WHERE id = ?", (item_id,))
+        return None if found is None else int(found[0])
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            self._connection.close()
+
+    def _all(self, query: str, parameters: Any) -> list[Any]:
+        try:
+            with self._lock:
+                return self._connection.execute(query, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise DamagedError(f"{self._path} can't be read: {error}") from error
+
+    def _one(self, query: str, parameters: Any) -> Any:
+        rows = self._all(query, parameters)
+        return rows[0] if rows else None
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+    with storing(path, 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            yield connection
+    except sqlite3.OperationalError as error:
+        size = path.stat().st_size if path.exists() else 0
+        raise StorageError(
+            f"can't store items in {path} (more than {size:,} bytes): {error}; make room and run the same again"
+        ) from error
+
+
+def _insert(connection: sqlite3.Connection, row: int, item: Item) -> None:
+    values = (row, item.id, item.title, item.text, metadata_json(item))
+    try:
+        connection.execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", values)
+    except sqlite3.IntegrityError:
+        first = connection.execute("SELECT row FROM items WHERE id = ?", (item.id,)).fetchone()[0]
+        raise duplicate_id(item.id, first, row) from None
+
+
+def _item(item_id: str, title: str, text: str, metadata: str) -> Item:
+    return Item(item_id, text, title, json.loads(metadata))
