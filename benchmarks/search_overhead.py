@@ -105,7 +105,7 @@ class RandomStorage:
 
     def load(self) -> Snapshot:
         """The only version there is."""
-        no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int32))  # so half of the budget goes to anchors
+        no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))  # so half of the budget goes to anchors
         learned = Learned(np.empty(0, dtype=np.int64), no_splits)
         return make_snapshot(1, [], self._items, self.item_vectors, learned=learned, retrievers={}, seed=0)
 

@@ -215,6 +215,11 @@ def as_queries(queries: Iterable[QueryLike]) -> list[Query]:
     return [as_query(query) for query in queries]
 
 
+def no_items() -> InputError:
+    """The error for a collection without items."""
+    return InputError("there must be at least one item, got none; an iterator gives its items only once")
+
+
 def unknown_id(item_id: str) -> UnknownIdError:
     """The error for an id that isn't there."""
     return UnknownIdError(f"no item has the id {_shown(item_id)}")

@@ -18,7 +18,7 @@ MakeWorld = Callable[..., World]
 
 
 def table(ranks: dict[Split, list[list[int]]]) -> SplitTable:
-    return SplitTable(list(ranks), np.array(list(ranks.values()), dtype=np.int32))
+    return SplitTable(list(ranks), np.array(list(ranks.values()), dtype=np.int16))
 
 
 class Held:
@@ -87,7 +87,7 @@ def test_what_the_table_does_not_know_is_not_expected() -> None:
     assert splits.highest_recall(k=100, budget=50) == 1.0
     assert splits.highest_recall(k=101, budget=50) is None
     assert splits.highest_recall(k=10, budget=2001) is None
-    assert SplitTable([], np.empty((0, 0, 0), dtype=np.int32)).highest_recall(k=10, budget=50) is None
+    assert SplitTable([], np.empty((0, 0, 0), dtype=np.int16)).highest_recall(k=10, budget=50) is None
 
 
 def test_a_tied_guess_is_not_above() -> None:

@@ -8,8 +8,12 @@ from typing import Annotated
 import typer
 
 import anncur
+from anncur.cli.build import add, build, remove
 from anncur.cli.demo import demo
 from anncur.cli.frame import at_the_edge
+from anncur.cli.maintain import gc, info, tune, verify
+from anncur.cli.plan import plan
+from anncur.cli.search import search
 
 app = typer.Typer(
     name="anncur",
@@ -19,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo,):
+for command in (demo, plan, build, search, add, remove, verify, info, tune, gc):
     app.command()(at_the_edge(command))
 
 

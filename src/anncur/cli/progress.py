@@ -92,7 +92,7 @@ class Lines:
 def plain_line(stage: str, done: int, total: int, seconds_left: float | None) -> str:
     """For a log."""
     share = 100 * done // max(total, 1)
-    left = "" if seconds_left is None or done == total else f", about {_duration(seconds_left)} left"
+    left = "" if seconds_left is None or done == total else f", about {duration(seconds_left)} left"
     return f"{stage}: {done:,} of {total:,} ({share}%){left}"
 
 
@@ -101,7 +101,8 @@ def json_line(stage: str, done: int, total: int, seconds_left: float | None) -> 
     return json.dumps({"stage": stage, "done": done, "total": total, "seconds_left": seconds_left})
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A length of time for people."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

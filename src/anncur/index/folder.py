@@ -56,7 +56,7 @@ from anncur.index.manifest import (
 )
 from anncur.index.memory import places_of
 from anncur.index.snapshot import Snapshot, StoredItems, make_snapshot
-from anncur.items import Item, ItemLike, Query, as_item, duplicate_id
+from anncur.items import Item, ItemLike, Query, as_item, duplicate_id, no_items
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.stability import StabilityWatch
@@ -65,6 +65,7 @@ from anncur.search.split import Split, SplitTable
 
 SEGMENTS, LEARNED = "segments", "learned"
 PLAN, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
+SHOWN_CELLS = [(k, budget) for k in (1, 10, 100) for budget in (50, 100, 200, 500) if budget > k]
 SECONDS_TO_BEGIN = 60.0  # that a shard waits for another one to begin or to publish
 TRIES = 20  # of reading a version while others publish and throw away old ones
 
@@ -93,14 +94,22 @@ class FolderStorage:
         return bool(versions(self.folder))
 
     def draft(
-        self, items: Iterable[ItemLike], queries: Sequence[Query], scorer: GuardedScorer, settings: Settings
+        self,
+        items: Iterable[ItemLike],
+        queries: Sequence[Query],
+        scorer: GuardedScorer,
+        settings: Settings,
+        *,
+        is_first: bool,
     ) -> Draft:
-        """Store items as a new segment, or go on with the one that holds just these. Needs the lock."""
+        """Store items as a new segment, or go on with the one that holds just these. Needs the lock.
+
+        The first segment is refused where an index is already, unless it is that one's."""
         staged = self.folder / SEGMENTS / f"{ITEMS}{STAGING}"
         n_items, digest = write_items(staged, items)
         if not n_items:
             staged.unlink()
-            raise InputError("an index needs at least one item, got none; an iterator gives its items only once")
+            raise no_items()
         plan = ScorePlan.make(
             scorer,
             queries,
@@ -111,6 +120,9 @@ class FolderStorage:
         )
         name = hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
         segment = self.folder / SEGMENTS / name
+        if is_first and self.has_index() and name not in {known.name for known in self.manifest().segments}:
+            staged.unlink()
+            raise InputError(f"{self.folder} holds another index; add to it, or choose another place")
         if (segment / PLAN).exists():
             staged.unlink()
         else:
@@ -181,7 +193,7 @@ class FolderStorage:
             settings = Settings(
                 manifest.anchors, manifest.seed, manifest.dtype, self._first_plan(manifest).items_per_chunk
             )
-            draft = self.draft(_new_only(items, there), self._queries(manifest), scorer, settings)
+            draft = self.draft(_new_only(items, there), self._queries(manifest), scorer, settings, is_first=False)
             draft.matrix.fill(scorer, self._queries(manifest), draft.items.between, progress=progress)
             files = {**manifest.files, **self._segment_files(draft.name)}
             publish(self.folder, manifest.next(segments=(*manifest.segments, Segment(draft.name)), files=files))
@@ -283,9 +295,32 @@ class FolderStorage:
         """The newest manifest."""
         return newest_manifest(self.folder)
 
-    def size(self) -> int:
-        """The bytes of the newest version."""
-        return sum(record.size for record in self.manifest().files.values())
+    def describe(self) -> dict[str, Any]:
+        """What the newest version is made of, as plain values."""
+        manifest = self.manifest()
+        plans = [self._plan(manifest, segment) for segment in manifest.segments]
+        n_removed = sum(len(segment.removed) for segment in manifest.segments)
+        return {
+            "path": str(self.folder),
+            "version": manifest.version,
+            "n_items": sum(plan.n_items for plan in plans) - n_removed,
+            "n_removed": n_removed,
+            "n_anchor_queries": plans[0].n_anchor_queries,
+            "n_segments": len(plans),
+            "scorer": manifest.scorer,
+            "scorer_name": manifest.scorer_name,
+            "higher_is_better": manifest.higher_is_better,
+            "dtype": manifest.dtype,
+            "retrievers": list(manifest.retrievers),
+            "bytes": sum(record.size for record in manifest.files.values()),
+            "expected_recall": self._expected_recall(manifest),
+        }
+
+    def _expected_recall(self, manifest: Manifest) -> dict[str, float]:
+        """The recall of held-out anchor queries, by k and budget."""
+        splits = self._read_learned(manifest).splits
+        cells = {f"top {k} at {budget}": splits.highest_recall(k=k, budget=budget) for k, budget in SHOWN_CELLS}
+        return {name: round(recall, 3) for name, recall in cells.items() if recall is not None}
 
     def _load(self, manifest: Manifest) -> Snapshot:
         items = self._items(manifest, check=True)
@@ -418,10 +453,8 @@ def build_in_folder(
     patience = 0.0 if shard is None else SECONDS_TO_BEGIN
     with contextlib.ExitStack() as held:
         held.enter_context(writer_lock(folder, patience=patience))
-        draft = storage.draft(items, queries, scorer, settings)
+        draft = storage.draft(items, queries, scorer, settings, is_first=True)
         if storage.has_index():
-            if draft.name not in {segment.name for segment in storage.manifest().segments}:
-                raise InputError(f"{folder} holds another index; add to it, or choose another place")
             return storage
         if shard is not None:
             held.close()

@@ -59,7 +59,7 @@ class Index:
         self._scorer = scorer
         self._storage = storage
         self._watch = watch
-        self._build_calls = build_calls
+        self.build_calls = build_calls
         self._loading = threading.Lock()
         self._snapshot: Snapshot | None = None
 
@@ -77,6 +77,7 @@ class Index:
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
         shard: tuple[int, int] | None = None,
+        scorer_name: str = "",
         seed: int = 0,
         progress: Progress = silent,
     ) -> Index:
@@ -87,10 +88,10 @@ class Index:
         query that is given twice counts once. `retrievers` are names ("bm25", "tfidf") or objects. `anchors` says how
         anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
         `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
-        chunk, and whoever finds all of them scored publishes it. `exact_scores` goes on from the scores of an earlier
-        build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers differently to
-        the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that
-        were paid for."""
+        chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the scorer if
+        it was given as a name. `exact_scores` goes on from the scores of an earlier build in memory, complete or not.
+        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
+        build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
         check_method(anchors)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
@@ -120,7 +121,7 @@ class Index:
                 settings=settings,
                 retrievers=found,
                 watch=watch,
-                scorer_name=scorer if isinstance(scorer, str) else "",
+                scorer_name=scorer_name or (scorer if isinstance(scorer, str) else ""),
                 shard=shard,
                 progress=progress,
             )
@@ -133,19 +134,25 @@ class Index:
         `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
         that were objects of yours."""
         storage = FolderStorage(Path(path), load_retrievers(retrievers))
+        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch())
+        index.refresh()
+        return index
+
+    @staticmethod
+    def scorer_of(storage: FolderStorage, scorer: object = None) -> GuardedScorer:
+        """The scorer of an index on disk: the given one if it is the right one, else the one that it remembers."""
         manifest = storage.manifest()
         if scorer is None and not manifest.scorer_name:
-            raise InputError(f"{path} was built with a scorer that has no name, {manifest.scorer}; pass it to open")
+            raise InputError(
+                f"{storage.folder} was built with a scorer that has no name, {manifest.scorer}; pass that scorer"
+            )
         guarded = load_scorer(scorer or manifest.scorer_name)
         if guarded.fingerprint != manifest.scorer:
             raise FingerprintError(
-                f"{path} was built with the scorer {manifest.scorer}, not with {guarded.fingerprint}; "
+                f"{storage.folder} was built with the scorer {manifest.scorer}, not with {guarded.fingerprint}; "
                 "open it with that one"
             )
-        guarded = guarded.with_rules(replace(guarded.rules, higher_is_better=manifest.higher_is_better))
-        index = cls(guarded, storage, watch=StabilityWatch())
-        index.refresh()
-        return index
+        return guarded.with_rules(replace(guarded.rules, higher_is_better=manifest.higher_is_better))
 
     def refresh(self) -> None:
         """Take up the newest version, which another process may have published."""
@@ -312,7 +319,7 @@ class Index:
             n_anchor_queries=len(snapshot.queries),
             retrievers=tuple(snapshot.knowledge.retrievers),
             scorer=self._scorer.fingerprint,
-            build_calls=self._build_calls,
+            build_calls=self.build_calls,
             stability=self._watch.report,
         )
 

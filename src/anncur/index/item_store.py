@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class ItemStore:
         self._path = path
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)  # versions come and go; handles must not pile up
         self._n_rows: int = self._one("SELECT COUNT(*) FROM items", ())[0]
 
     def __len__(self) -> int:
@@ -83,11 +85,6 @@ class ItemStore:
         """The row of an id, if it is here."""
         found = self._one("SELECT row FROM items WHERE id = ?", (item_id,))
         return None if found is None else int(found[0])
-
-    def close(self) -> None:
-        """Give the file back."""
-        with self._lock:
-            self._connection.close()
 
     def _all(self, query: str, parameters: Any) -> list[Any]:
         try:

@@ -12,7 +12,7 @@ from anncur.candidates.base import Retriever
 from anncur.errors import InputError
 from anncur.index.build import Learned, Settings, check_stability, keeping, learn
 from anncur.index.snapshot import Snapshot, make_snapshot
-from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item
+from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.stability import StabilityWatch
@@ -37,7 +37,7 @@ class MemoryStorage:
         self._version = 0
         self._learned: Learned | None = None
         if not len(self._items):
-            raise InputError("an index needs at least one item, got none; an iterator gives its items only once")
+            raise no_items()
         plan = ScorePlan.make(
             scorer,
             queries,
@@ -72,6 +72,8 @@ class MemoryStorage:
     def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
         position = len(self._items)
         new = [as_item(item, position=position + number) for number, item in enumerate(items)]
+        if not new:
+            raise no_items()
         grown = Corpus([*self._items, *new])
         added = ScoreMatrix.in_memory(replace(self.matrix.plan, items=_digest(new), n_items=len(new)))
         added.fill(scorer, self._queries, lambda start, stop: new[start:stop], progress=progress)

@@ -42,7 +42,7 @@ class SplitTable:
     `ranks` is (n_splits, n_held_out, depth): how many guesses stood above the item; below zero for an anchor item,
     which is found in any case. An item is found when its rank is below the calls left after the anchors."""
 
-    def __init__(self, splits: list[Split], ranks: NDArray[np.int32]) -> None:
+    def __init__(self, splits: list[Split], ranks: NDArray[np.int16]) -> None:
         self.splits = splits
         self.ranks = ranks
         self._chosen: dict[tuple[int, int, int | None], Split] = {}
@@ -88,10 +88,10 @@ def tune_splits(
     n_queries = scores.n_anchor_queries
     n_folds = min(N_FOLDS, n_queries // 2)
     if n_folds < 2:
-        return SplitTable([], np.empty((0, 0, 0), dtype=np.int32))
+        return SplitTable([], np.empty((0, 0, 0), dtype=np.int16))
     held_out = rng.permutation(n_queries)[:MOST_HELD_OUT]
     sample = _take_sample(scores, held_out, rng)
-    ranks: dict[Split, list[NDArray[np.int32]]] = {}
+    ranks: dict[Split, list[NDArray[np.int16]]] = {}
     for number, fold in enumerate(np.array_split(held_out, n_folds)):
         progress(STAGE, number, n_folds)
         for split, fold_ranks in _fold_ranks(sample, fold, anchors=anchors, rng=rng):
@@ -148,7 +148,7 @@ def _take_sample(scores: ItemScores, held_out: Positions, rng: np.random.Generat
 
 def _fold_ranks(
     sample: _Sample, held_out: Positions, *, anchors: str, rng: np.random.Generator
-) -> Iterator[tuple[Split, NDArray[np.int32]]]:
+) -> Iterator[tuple[Split, NDArray[np.int16]]]:
     """Every split with the ranks, (n_held_out, depth), that it gives to the truly best items of held-out queries."""
     kept = np.setdiff1d(np.arange(sample.vectors.shape[1]), held_out)
     kept_vectors = np.ascontiguousarray(sample.vectors[:, kept])  # (n_considered, n_kept)
@@ -158,7 +158,7 @@ def _fold_ranks(
     factors = CurFactors(kept_vectors, order_anchors(chosen, len(kept_vectors), rng))
     for count in counts:
         anchor_items, block = factors.anchor_order[:count], factors.anchor_block(count)
-        ranks_by_kept: dict[int, NDArray[np.int32]] = {}  # cutoffs that keep as much give the same guesses
+        ranks_by_kept: dict[int, NDArray[np.int16]] = {}  # cutoffs that keep as much give the same guesses
         for cutoff in CUTOFFS:
             kept_rank = block.kept_rank(cutoff)
             if kept_rank not in ranks_by_kept:
@@ -168,7 +168,7 @@ def _fold_ranks(
             yield Split(count, cutoff), ranks_by_kept[kept_rank]
 
 
-def _ranks(guesses: FloatMatrix, sample: _Sample, held_out: Positions, anchor_items: Positions) -> NDArray[np.int32]:
+def _ranks(guesses: FloatMatrix, sample: _Sample, held_out: Positions, anchor_items: Positions) -> NDArray[np.int16]:
     """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`; -1 for anchor items."""
     is_counted = sample.is_counted.copy()
     is_counted[anchor_items] = False
@@ -179,4 +179,4 @@ def _ranks(guesses: FloatMatrix, sample: _Sample, held_out: Positions, anchor_it
         highest = np.sort(np.partition(counted, len(counted) - n_deep)[len(counted) - n_deep :]) if n_deep else counted
         n_above = n_deep - np.searchsorted(highest, row[sample.best[query]], side="right")
         ranks.append(np.where(np.isin(sample.best[query], anchor_items), -1, sample.weight * n_above))
-    return np.stack(ranks).astype(np.int32)
+    return np.stack(ranks).astype(np.int16)

@@ -1,0 +1,147 @@
+"""`anncur build`, `add` and `remove`: make an index on disk, and change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anncur.anchors import ANCHOR_METHODS
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
+from anncur.cli.options import (
+    AnchorsOption,
+    BatchOption,
+    CorpusArgument,
+    IndexArgument,
+    MaxCallsOption,
+    OwnScorerOption,
+    QueriesOption,
+    RetriesOption,
+    ScorerOption,
+    SeedOption,
+    anchor_queries_from,
+    import_from_here,
+    scorer_from,
+)
+from anncur.datasets.jsonl import read_items
+from anncur.errors import InputError
+from anncur.index.folder import FolderStorage
+from anncur.index.index import Index
+
+
+def build(
+    corpus: CorpusArgument,
+    queries: QueriesOption,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
+    scorer: ScorerOption,
+    anchors: AnchorsOption = None,
+    retriever: Annotated[
+        list[str] | None, typer.Option("--retriever", help="bm25 (the default) or tfidf; may be repeated.")
+    ] = None,
+    anchor_method: Annotated[
+        str, typer.Option("--anchor-method", help=f"How anchor items are chosen: {', '.join(ANCHOR_METHODS)}.")
+    ] = "pivoted_qr",
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
+    chunk_size: Annotated[int | None, typer.Option("--chunk-size", help="Items in one unit of work.")] = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", help="i/n: score only every n-th chunk, from the i-th.")
+    ] = None,
+    batch_size: BatchOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Score all items for the anchor queries, and make an index of it.
+
+    It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on where it was.
+
+    Examples:
+
+    - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
+    - `anncur build corpus.jsonl --queries q.txt --anchors 200 --out my.anncur --scorer my_module:scorer --shard 0/4`
+    """
+    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls)
+    with show_progress(as_json=as_json) as progress:
+        index = Index.build(
+            out,
+            guarded,
+            read_items(corpus),
+            anchor_queries_from(queries, anchors, seed),
+            retrievers=retriever or ["bm25"],
+            anchors=anchor_method,
+            dtype=dtype,
+            items_per_chunk=chunk_size,
+            shard=_parse_shard(shard),
+            scorer_name=scorer,
+            seed=seed,
+            progress=progress,
+        )
+    storage = FolderStorage(out)
+    is_complete = storage.has_index()
+    if as_json:
+        print_json({"path": str(out), "is_complete": is_complete, "calls": index.build_calls})
+    elif is_complete:
+        console().print(f"{out} is ready; {index.build_calls:,} calls. Try: anncur search {out} 'what you look for'")
+    else:
+        console().print(f"This shard of {out} is done with {index.build_calls:,} calls; others are still missing.")
+
+
+def add(
+    index: IndexArgument,
+    corpus: CorpusArgument,
+    scorer: OwnScorerOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Score new items for the anchor queries, and add them.
+
+    Examples:
+
+    - `anncur add my.anncur new.jsonl`
+    """
+    import_from_here()
+    opened = Index.open(index, scorer)
+    with show_progress(as_json=as_json) as progress:
+        opened.add(read_items(corpus), progress=progress)
+    _tell(opened, index, as_json=as_json)
+
+
+def remove(
+    index: IndexArgument,
+    ids: Annotated[list[str], typer.Argument(help="The ids of items.")],
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Hide items at once, and for good.
+
+    Examples:
+
+    - `anncur remove my.anncur n02139199 n02139671`
+    """
+    storage = FolderStorage(index)
+    storage.remove(ids)
+    version = storage.manifest().version
+    if as_json:
+        print_json({"path": str(index), "version": version, "removed": ids})
+    else:
+        console().print(f"Removed {len(ids)} item(s); {index} is at version {version}.", markup=False)
+
+
+def _tell(opened: Index, path: Path, *, as_json: bool) -> None:
+    info = opened.info
+    if as_json:
+        print_json({"path": str(path), "version": info.version, "n_items": info.n_items})
+    else:
+        console().print(f"{path} has {info.n_items:,} items at version {info.version}.", markup=False)
+
+
+def _parse_shard(shard: str | None) -> tuple[int, int] | None:
+    if shard is None:
+        return None
+    part, slash, n_parts = shard.partition("/")
+    if not slash or not part.isdecimal() or not n_parts.isdecimal():
+        raise InputError(f"--shard must look like 0/4, got {shard!r}")
+    return int(part), int(n_parts)

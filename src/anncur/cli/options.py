@@ -1,0 +1,53 @@
+"""Options that several commands take, and how their values are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from anncur.datasets.jsonl import read_queries
+from anncur.items import Query
+from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.loading import load_scorer
+
+CorpusArgument = Annotated[Path, typer.Argument(help="JSON lines with id and text, or a BEIR folder.")]
+IndexArgument = Annotated[Path, typer.Argument(help="The folder of an index.")]
+QueriesOption = Annotated[
+    Path, typer.Option("--queries", help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder.")
+]
+AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="Draw so many of the queries; all by default.")]
+ScorerOption = Annotated[str, typer.Option("--scorer", help="package.module:name of a scorer.")]
+OwnScorerOption = Annotated[
+    str | None, typer.Option("--scorer", help="package.module:name of a scorer; by default the one it was built with.")
+]
+BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one call of the scorer.")]
+RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]
+MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in all.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
+
+
+def scorer_from(
+    name: str, *, batch_size: int | None = None, retries: int | None = None, max_calls: int | None = None
+) -> GuardedScorer:
+    """Load a scorer by its name; modules in the current folder count."""
+    import_from_here()
+    return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls)
+
+
+def import_from_here() -> None:
+    """Let `package.module:name` find modules in the current folder, as `python -m` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def anchor_queries_from(path: Path, n_anchors: int | None, seed: int) -> list[Query]:
+    """All queries of a file, or so many of them, drawn at random."""
+    queries = list(read_queries(path))
+    if n_anchors is None or n_anchors >= len(queries):
+        return queries
+    return [queries[position] for position in np.random.default_rng(seed).permutation(len(queries))[:n_anchors]]

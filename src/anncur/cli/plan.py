@@ -1,0 +1,74 @@
+"""`anncur plan`: what a build will cost and bring, before anybody pays for it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
+from anncur.cli.options import (
+    AnchorsOption,
+    BatchOption,
+    CorpusArgument,
+    QueriesOption,
+    ScorerOption,
+    SeedOption,
+    anchor_queries_from,
+    scorer_from,
+)
+from anncur.cli.progress import duration
+from anncur.datasets.jsonl import read_items
+from anncur.index.plan import SHARES, BuildPlan, make_plan
+
+
+def plan(
+    corpus: CorpusArgument,
+    queries: QueriesOption,
+    scorer: ScorerOption,
+    anchors: AnchorsOption = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="About how long the pilot may score.")] = 60.0,
+    batch_size: BatchOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Find out what a build will cost and bring, with a small pilot; nothing is written.
+
+    Examples:
+
+    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --anchors 200 --seconds 20`
+    """
+    guarded = scorer_from(scorer, batch_size=batch_size)
+    anchor_queries = anchor_queries_from(queries, anchors, seed)
+    with show_progress(as_json=as_json) as progress:
+        made = make_plan(guarded, read_items(corpus), anchor_queries, seconds=seconds, seed=seed, progress=progress)
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        _show(console(), made)
+
+
+def _show(out: Console, made: BuildPlan) -> None:
+    out.print(f"{made.n_items:,} items x {made.n_anchor_queries:,} anchor queries = {made.n_pairs:,} pairs to score")
+    out.print(f"time    about {duration(made.seconds)}, at {1000 * made.seconds_per_pair:.3g} ms per pair")
+    out.print(f"disk    about {_size(made.disk_bytes)}")
+    out.print(f"memory  about {_size(made.memory_bytes)} to search it")
+    pilot = f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} calls"
+    table = Table(title=f"\nShare of the scorer's top 10 that is found on a pilot of {pilot}")
+    table.add_column("share of the items that is scored")
+    for share in SHARES:
+        table.add_column(f"{share:.0%}", justify="right")
+    for method in dict.fromkeys(recall.method for recall in made.recalls):
+        table.add_row(method, *(f"{recall.recall:.0%}" for recall in made.recalls if recall.method == method))
+    out.print(table)
+    out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
+    for line in made.advice:
+        out.print(f"- {line}", markup=False)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"

@@ -1,0 +1,50 @@
+"""`anncur search`: ask an index."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json
+from anncur.cli.options import IndexArgument, OwnScorerOption, import_from_here
+from anncur.index.index import DEFAULT_BUDGET, Index
+from anncur.ranking import Hits
+from anncur.search.methods import DEFAULT_METHOD, METHODS
+
+
+def search(
+    index: IndexArgument,
+    query: Annotated[str, typer.Argument(help="What to look for; exactly one [ ] marks a mention.")],
+    k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
+    budget: Annotated[
+        int | None, typer.Option("--budget", help=f"The most calls of the scorer; {DEFAULT_BUDGET} by default.")
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
+    deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no call after that.")] = None,
+    scorer: OwnScorerOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Find the items that the scorer likes best.
+
+    Examples:
+
+    - `anncur search animals.anncur "small [bat] that eats fruit" -k 5 --budget 100`
+    - `anncur search animals.anncur "small bat" --method rerank --json`
+    """
+    import_from_here()
+    hits = Index.open(index, scorer).search(query, k, budget, method, deadline_ms=deadline_ms)
+    if as_json:
+        print_json(hits.to_dict())
+    else:
+        _show(console(), hits)
+
+
+def _show(out: Console, hits: Hits) -> None:
+    for hit in hits:
+        text = hit.item.full_text.replace("\n", ": ", 1)
+        out.print(f"{hit.score:9.4f}  {hit.id}  {text}", markup=False, no_wrap=True, overflow="ellipsis")
+    cut = ", cut short" if hits.is_partial else ""
+    out.print(f"{hits.calls} calls in {hits.seconds:.2f} s{cut}", style="dim")

@@ -1,0 +1,103 @@
+"""The commands on an index, from building to throwing away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from anncur.cli.main import app
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in a folder that holds a corpus, queries and a scorer; returns its JSON."""
+    monkeypatch.chdir(tmp_path)
+    items = [{"id": f"i{n}", "text": "x" * (n % 17 + 1), "title": f"item {n}"} for n in range(60)]
+    Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    Path("new.jsonl").write_text(json.dumps({"id": "new", "text": "y" * 100}) + "\n")
+    Path("queries.txt").write_text("".join(f"query number {n}\n" for n in range(30)))
+    Path("scorer_of_tests.py").write_text("def score(pairs): return [float(len(i)) for q, i in pairs]\n")
+
+    def command(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout) if result.stdout else result.stderr
+
+    return command
+
+
+BUILD = ["build", "corpus.jsonl", "--queries", "queries.txt", "--out", "x.anncur", "--scorer", "scorer_of_tests:score"]
+
+
+def test_the_life_of_an_index(run: Run) -> None:
+    assert run(*BUILD, "--anchors", "20") == {"path": "x.anncur", "is_complete": True, "calls": 20 * 60 + 8}
+    assert run(*BUILD, "--anchors", "20")["calls"] == 0
+    assert run("info", "x.anncur")["n_items"] == 60
+    assert run("search", "x.anncur", "anything", "-k", "2", "--budget", "60")["hits"][0]["id"] == "i16"
+    assert run("add", "x.anncur", "new.jsonl") == {"path": "x.anncur", "version": 2, "n_items": 61}
+    assert run("search", "x.anncur", "anything", "-k", "1", "--method", "exhaustive")["hits"][0]["id"] == "new"
+    assert run("remove", "x.anncur", "new")["version"] == 3
+    assert run("search", "x.anncur", "anything", "-k", "1", "--method", "exhaustive")["hits"][0]["id"] == "i16"
+    assert run("tune", "x.anncur")["version"] == 4
+    assert run("verify", "x.anncur")["problems"] == []
+    assert "manifests/00000001.json" in run("gc", "x.anncur")["deleted"]
+    assert run("verify", "x.anncur")["problems"] == []
+
+
+def test_shards_are_published_by_the_last_one(run: Run) -> None:
+    shards = [run(*BUILD, "--chunk-size", "8", "--shard", f"{part}/3") for part in range(3)]
+    assert [shard["is_complete"] for shard in shards] == [False, False, True]
+    assert sum(shard["calls"] for shard in shards) == 30 * 60 + 8
+    assert run("verify", "x.anncur")["problems"] == []
+
+
+def test_damage_is_named_with_code_1_and_repaired_on_request(run: Run) -> None:
+    run(*BUILD)
+    (chunk,) = Path("x.anncur").glob("segments/*/scores/c/0/0")
+    chunk.write_bytes(b"damaged")
+    (problem,) = run("verify", "x.anncur", code=1)["problems"]
+    assert str(chunk) in problem
+    assert str(chunk) in run("search", "x.anncur", "anything", code=1)
+    assert run("verify", "x.anncur", "--repair")["problems"] == []
+
+
+def test_a_plan_tells_what_a_build_costs_and_writes_nothing(run: Run) -> None:
+    before = sorted(path.name for path in Path().rglob("*") if "__pycache__" not in str(path))
+    made = run("plan", "corpus.jsonl", "--queries", "queries.txt", "--scorer", "scorer_of_tests:score")
+    assert made["n_pairs"] == 30 * 60
+    assert sorted(path.name for path in Path().rglob("*") if "__pycache__" not in str(path)) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["search", "nowhere", "q"], "no index at nowhere"),
+        (["info", "nowhere"], "no index at nowhere"),
+        (["remove", "nowhere", "a"], "no index at nowhere"),
+        ([*BUILD, "--shard", "x"], "--shard must look like 0/4"),
+        ([*BUILD, "--shard", "4/4"], "shard must be"),
+        ([*BUILD[:-1], "no_such_module:score"], "no scorer 'no_such_module:score'"),
+        (["build", "nothing.jsonl", *BUILD[2:]], "no file nothing.jsonl"),
+    ],
+)
+def test_mistakes_end_in_one_clear_line(run: Run, arguments: list[str], problem: str) -> None:
+    shown = run(*arguments, code=1)
+    assert shown.startswith("error: ")
+    assert problem in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_what_people_see_names_the_next_step(run: Run) -> None:
+    shown = CliRunner().invoke(app, BUILD).stdout
+    assert "anncur search x.anncur" in " ".join(shown.split())
+    shown = CliRunner().invoke(app, ["search", "x.anncur", "anything", "-k", "1"]).stdout
+    assert "item 16: xxxxx" in shown
+    shown = CliRunner().invoke(app, ["plan", *BUILD[1:4], *BUILD[6:]]).stdout
+    assert "1,800 pairs to score" in shown

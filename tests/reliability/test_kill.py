@@ -1,0 +1,155 @@
+"""Whatever moment a process is killed at, what it paid for stays, and doing the same again gives the same index."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import programs
+import pytest
+from programs import Outcome, Task
+
+import anncur
+
+SECONDS_PER_CALL = 0.002  # so that most kills come while it scores
+some_or_all = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+needs_seccomp = pytest.mark.skipif(
+    not programs.can_forbid_system_calls(), reason="needs seccomp, on Linux on x86_64 or aarch64"
+)
+
+
+@pytest.mark.parametrize("n_kills", [6, pytest.param(200, marks=pytest.mark.slow)])
+def test_killed_again_and_again_it_gives_the_same_index_and_scores_at_most_a_chunk_more_per_kill(
+    n_kills: int, tmp_path: Path
+) -> None:
+    rng, kills = random.Random(n_kills), 0
+    undisturbed = programs.build(tmp_path / "undisturbed")
+    programs.add(undisturbed)
+    for number in count():
+        path, log = tmp_path / f"{number}.anncur", tmp_path / f"{number}.log"
+        kills_here = _kill_until_it_ends(Task(str(path), "grow", log=str(log), seconds_per_call=SECONDS_PER_CALL), rng)
+        index = programs.open_index(path)
+        assert index.digest() == undisturbed.digest()
+        assert index.verify() == []
+        assert programs.n_lines(log) - _pairs_needed() <= kills_here * programs.PAIRS_PER_CHUNK + _checks(kills_here)
+        kills += kills_here
+        if kills >= n_kills:
+            break
+
+
+@some_or_all
+def test_a_build_killed_at_a_file_call_goes_on_to_the_same_index(step: int, tmp_path: Path) -> None:
+    expected = programs.build(tmp_path / "undisturbed").digest()
+    for path in _killed_at_file_calls("build", tmp_path, step):
+        index = programs.build(path)
+        assert index.digest() == expected
+        assert index.verify() == []
+
+
+@some_or_all
+@pytest.mark.parametrize("operation", [programs.add, programs.remove])
+def test_an_operation_killed_at_a_file_call_has_wholly_happened_or_not_at_all(
+    operation: Callable[[anncur.Index], None], step: int, tmp_path: Path
+) -> None:
+    before = programs.build(tmp_path / "before")
+    after = programs.build(tmp_path / "after")
+    operation(after)
+    for path in _killed_at_file_calls(operation.__name__, tmp_path, step, start_from=tmp_path / "before"):
+        index = programs.open_index(path)
+        assert index.digest() in {before.digest(), after.digest()}
+        if index.digest() == before.digest():
+            operation(index)
+        assert index.digest() == after.digest()
+        assert programs.open_index(path).verify() == []
+
+
+@needs_seccomp
+@pytest.mark.parametrize("system_call", ["write", "fsync", "rename"])
+@pytest.mark.parametrize(
+    "chunks", [[programs.N_CHUNKS // 2], pytest.param(range(programs.N_CHUNKS), marks=pytest.mark.slow)]
+)
+def test_a_build_killed_inside_the_write_of_a_chunk_scores_just_that_chunk_again(
+    chunks: list[int], system_call: str, tmp_path: Path
+) -> None:
+    expected = programs.build(tmp_path / "undisturbed").digest()
+    for chunk in chunks:
+        path, log = tmp_path / f"{chunk}.anncur", tmp_path / f"{chunk}.log"
+        killed = programs.run(Task(str(path), log=str(log), forbid=(system_call,), forbid_at=chunk))
+        assert killed == Outcome(-signal.SIGSYS)
+        assert programs.n_lines(log) == (chunk + 1) * programs.PAIRS_PER_CHUNK
+        assert programs.run(Task(str(path), log=str(log))) == Outcome(0, expected)
+        pairs = programs.N_BUILT * programs.N_QUERIES + programs.PAIRS_PER_CHUNK + programs.STABILITY_CHECKS
+        assert programs.n_lines(log) == pairs - _pairs_lacking(chunk)
+        assert programs.open_index(path).verify() == []
+
+
+def test_every_folder_on_the_way_to_a_published_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = _watch_synced_folders(monkeypatch)
+    path = tmp_path / "indexes" / "new.anncur"
+    index = programs.build(path)
+    programs.add(index)
+    files = [file for file in path.rglob("*") if file.is_file() and file.name != "lock"]
+    folders = {folder for file in files for folder in file.parents if folder.is_relative_to(tmp_path / "indexes")}
+    assert folders - synced == set()
+
+
+def _kill_until_it_ends(task: Task, rng: random.Random) -> int:
+    """Start a task and kill it at a random moment, until it ends by itself; returns the number of kills."""
+    for kills in count():
+        with programs.start(task) as process:
+            time.sleep(rng.uniform(0.0, 0.4))
+            process.kill()
+            outcome = programs.finish(process)
+        if outcome.code != -signal.SIGKILL:
+            assert outcome.code == 0, outcome.message
+            return kills
+    raise AssertionError
+
+
+def _killed_at_file_calls(operation: str, folder: Path, step: int, *, start_from: Path | None = None) -> Iterator[Path]:
+    """Indexes whose writers were killed before and after their file calls, until there are no more such calls."""
+    for number in count(1, step):
+        for after in (False, True):
+            path = folder / f"{operation}-{number}-{after}"
+            if start_from is not None:
+                shutil.copytree(start_from, path)
+            outcome = programs.run(Task(str(path), operation, die_at=number, die_after=after))
+            if outcome.code == 0:
+                assert number > 5, "the file calls were not seen"
+                return
+            assert outcome == Outcome(-signal.SIGKILL)
+            yield path
+
+
+def _pairs_needed() -> int:
+    return (programs.N_BUILT + programs.N_ADDED) * programs.N_QUERIES
+
+
+def _checks(kills: int) -> int:
+    return (kills + 1) * programs.STABILITY_CHECKS
+
+
+def _pairs_lacking(chunk: int) -> int:
+    """How much smaller than the others a chunk is: the last one isn't full."""
+    is_last = chunk == programs.N_CHUNKS - 1
+    return (programs.N_CHUNKS * programs.ITEMS_PER_CHUNK - programs.N_BUILT) * programs.N_QUERIES if is_last else 0
+
+
+def _watch_synced_folders(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
+    synced: set[Path] = set()
+    sync = os.fsync
+
+    def watched(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            synced.add(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    return synced
