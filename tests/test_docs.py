@@ -25,8 +25,11 @@ def test_the_command_line_reference_is_what_the_commands_say() -> None:
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference(), "run `make docs`"
 
 
-def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readmes_python_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """All of it in one go; only what stands for the user's own things is given."""
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     scored: list[tuple[str, str]] = []
 

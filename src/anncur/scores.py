@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PAIRS_PER_CHUNK = 50_000  # what a kill may cost, against files that are too many
 DTYPES = ("float32", "float16")
 
+Known = Callable[[Sequence[Item], Sequence[Query]], FloatMatrix]
 ItemsAt = Callable[[int, int], Sequence[Item]]  # the items from a position up to another
 
 
@@ -185,9 +186,12 @@ class ScoreMatrix:
         items_at: ItemsAt,
         *,
         shard: tuple[int, int] = (0, 1),
+        known: Known | None = None,
         progress: Progress = silent,
     ) -> None:
         """Score what is missing, chunk by chunk; of several shards only every so-many-th chunk.
+
+        `known` gives scores that were paid for before, with NaN for those that weren't.
 
         What was paid for stays in the matrix, also when something fails half-way through a chunk."""
         part, n_parts = shard
@@ -200,6 +204,8 @@ class ScoreMatrix:
             told.add(size - n_missing)
             if n_missing:
                 items = Corpus(items_at(*self.plan.chunk_range(chunk)))
+                if known is not None:
+                    values = np.where(np.isnan(values), known(items, queries), values).astype(values.dtype)
                 try:
                     _fill_values(values, items, queries, scorer, told)
                 finally:  # whatever happened, keep what was paid for

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import anncur
 from anncur.cli.main import app
 
 Run = Callable[..., Any]
@@ -73,6 +74,20 @@ def test_a_plan_tells_what_a_build_costs_and_writes_nothing(run: Run) -> None:
     made = run("plan", "corpus.jsonl", "--queries", "queries.txt", "--scorer", "scorer_of_tests:score")
     assert made["n_pairs"] == 30 * 60
     assert sorted(path.name for path in Path().rglob("*") if "__pycache__" not in str(path)) == before
+
+
+def test_a_build_does_not_pay_again_for_the_pilot_that_was_kept(run: Run) -> None:
+    made = run("plan", *BUILD[1:6], *BUILD[6:], "--seconds", "0.001")
+    calls = run(*BUILD)["calls"]
+    assert calls == 30 * 60 + 8 - made["pilot_items"] * made["pilot_queries"]
+    assert run("verify", "x.anncur")["problems"] == []
+    assert not Path("x.anncur/pilot").exists()
+    run("build", *BUILD[1:4], "--out", "y.anncur", *BUILD[6:])
+    assert digest("x.anncur") == digest("y.anncur")
+
+
+def digest(path: str) -> str:
+    return anncur.Index.open(path).digest()
 
 
 @pytest.mark.parametrize(

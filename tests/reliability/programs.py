@@ -33,8 +33,8 @@ STABILITY_CHECKS = 8  # pairs that a build scores again at its end
 
 FILE_CALLS = ("fsync", "rename", "replace", "link", "unlink", "mkdir")
 SYSTEM_CALLS = {
-    "x86_64": {"write": 1, "pwrite64": 18, "fsync": 74, "rename": 82, "seccomp": 317},
-    "aarch64": {"write": 64, "pwrite64": 68, "fsync": 82, "rename": 38, "seccomp": 277},
+    "x86_64": {"write": 1, "pwrite64": 18, "writev": 20, "fsync": 74, "rename": 82, "seccomp": 317},
+    "aarch64": {"write": 64, "pwrite64": 68, "writev": 66, "fsync": 82, "rename": 38, "seccomp": 277},
 }
 KILL, FAIL_WITH_EIO, ALLOW = 0x80000000, 0x00050000 | errno.EIO, 0x7FFF0000  # what seccomp may do
 
@@ -43,8 +43,8 @@ KILL, FAIL_WITH_EIO, ALLOW = 0x80000000, 0x00050000 | errno.EIO, 0x7FFF0000  # w
 class Task:
     """What a process is to do, and how it is to fail.
 
-    It is killed before or after its `die_at`-th call of `FILE_CALLS`; and from its `forbid_at`-th chunk on, the system
-    calls `forbid` kill it, or fail with EIO if `eio`."""
+    It is killed before or after its `die_at`-th call of `FILE_CALLS`; and once it is about to write the chunk
+    `forbid_at`, or from the start if that is None, the system calls `forbid` kill it, or fail with EIO if `eio`."""
 
     path: str
     operation: str = "build"
@@ -54,7 +54,7 @@ class Task:
     die_at: int = 0
     die_after: bool = False
     forbid: tuple[str, ...] = ()
-    forbid_at: int = 0
+    forbid_at: int | None = None
     eio: bool = False
 
 
@@ -121,10 +121,9 @@ def grow(task: Task, scorer: object) -> anncur.Index:
 
 def start(task: Task) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start a process with a task; it is about to touch the index when this returns."""
-    tests = Path(__file__).parents[1]
     process = subprocess.Popen(
         [sys.executable, __file__, json.dumps(asdict(task))],
-        env={**os.environ, "PYTHONPATH": str(tests)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -186,10 +185,11 @@ def die_at_file_call(number: int, *, after: bool) -> None:
             is_last = n_calls == number
             if is_last and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = call(*args, **options)
-            if is_last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+            try:
+                return call(*args, **options)
+            finally:
+                if is_last:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         return counted
 
@@ -197,18 +197,20 @@ def die_at_file_call(number: int, *, after: bool) -> None:
         setattr(os, name, deadly(getattr(os, name)))
 
 
-def forbid_from_chunk(number: int, names: Sequence[str], action: int) -> None:
-    """Forbid system calls as soon as a chunk of scores, counted from 0, is about to be written."""
-    write, n_written = StoredChunks.write, 0
+def forbid(task: Task) -> None:
+    """Forbid system calls, at once or when the time has come."""
+    action = FAIL_WITH_EIO if task.eio else KILL
+    if task.forbid_at is None:
+        forbid_system_calls(task.forbid, action)
+        return
+    write = StoredChunks.write
 
-    def counted(self: StoredChunks, chunk: int, values: Any) -> None:
-        nonlocal n_written
-        if n_written == number:
-            forbid_system_calls(names, action)
-        n_written += 1
+    def watched(self: StoredChunks, chunk: int, values: Any) -> None:
+        if chunk == task.forbid_at:
+            forbid_system_calls(task.forbid, action)
         write(self, chunk, values)
 
-    StoredChunks.write = counted  # type: ignore[method-assign]
+    StoredChunks.write = watched  # type: ignore[method-assign]
 
 
 def forbid_system_calls(names: Sequence[str], action: int) -> None:
@@ -254,7 +256,7 @@ def main() -> None:
     if task.die_at:
         die_at_file_call(task.die_at, after=task.die_after)
     if task.forbid:
-        forbid_from_chunk(task.forbid_at, task.forbid, FAIL_WITH_EIO if task.eio else KILL)
+        forbid(task)
     try:
         index = do(task)
         say(json.dumps({"digest": "" if task.shard else index.digest()}))

@@ -160,7 +160,6 @@ def test_after_the_loss_of_the_newest_manifest_an_index_can_be_changed_again(dam
     with pytest.warns(DamagedWarning):
         index.remove(["i0"])
     again = anncur.Index.open(tmp_path, scorer)  # without a warning, else this would raise
-    assert again.info.version == max(truth) + 1
     assert "i0" not in {item.id for item in again.items}
     assert again.verify() == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,13 +30,18 @@ def plan(
     queries: QueriesOption,
     scorer: ScorerOption,
     anchors: AnchorsOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
+    ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long the pilot may score.")] = 60.0,
     batch_size: BatchOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Find out what a build will cost and bring, with a small pilot; nothing is written.
+    """Find out what a build will cost and bring, with a small pilot.
+
+    Nothing is written but, with --out, the pilot's scores, which the build then doesn't pay for again.
 
     Examples:
 
@@ -45,7 +51,9 @@ def plan(
     guarded = scorer_from(scorer, batch_size=batch_size)
     anchor_queries = anchor_queries_from(queries, anchors, seed)
     with show_progress(as_json=as_json) as progress:
-        made = make_plan(guarded, read_items(corpus), anchor_queries, seconds=seconds, seed=seed, progress=progress)
+        made = make_plan(
+            guarded, read_items(corpus), anchor_queries, seconds=seconds, seed=seed, keep_at=out, progress=progress
+        )
     if as_json:
         print_json(made.to_dict())
     else:

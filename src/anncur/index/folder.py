@@ -55,6 +55,7 @@ from anncur.index.manifest import (
     versions,
 )
 from anncur.index.memory import places_of
+from anncur.index.pilot import drop_pilot, read_pilot
 from anncur.index.snapshot import Snapshot, StoredItems, make_snapshot
 from anncur.items import Item, ItemLike, Query, as_item, duplicate_id, no_items
 from anncur.progress import Progress, silent
@@ -458,7 +459,15 @@ def build_in_folder(
             return storage
         if shard is not None:
             held.close()
-        draft.matrix.fill(scorer, queries, draft.items.between, shard=shard or (0, 1), progress=progress)
+        pilot = read_pilot(folder, scorer)
+        draft.matrix.fill(
+            scorer,
+            queries,
+            draft.items.between,
+            shard=shard or (0, 1),
+            known=None if pilot is None else pilot.known,
+            progress=progress,
+        )
         if shard is not None:
             if draft.matrix.n_missing:
                 return storage
@@ -469,6 +478,7 @@ def build_in_folder(
         storage.publish_first(
             draft, queries, settings, scorer_name=scorer_name, retrievers=list(retrievers), progress=progress
         )
+        drop_pilot(folder)
     return storage
 
 

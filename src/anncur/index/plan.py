@@ -1,13 +1,14 @@
 """What a build will cost and what it will bring, found out by a small pilot before anybody pays for it.
 
 Scores some of the anchor queries on some of the items, within a limit of time; measures the scorer's pace on them, and
-how much of its top k each method finds there. Writes nothing."""
+how much of its top k each method finds there. Writes nothing but, where it is told to, the pilot's scores."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from anncur.candidates.loading import load_retrievers
 from anncur.errors import InputError
 from anncur.index.build import Settings, learn
+from anncur.index.pilot import PilotScores, write_pilot
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, check_items
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
@@ -69,9 +71,12 @@ def make_plan(
     *,
     seconds: float = 60.0,
     seed: int = 0,
+    keep_at: Path | None = None,
     progress: Progress = silent,
 ) -> BuildPlan:
-    """Find out what a build with these queries as anchors would cost, with a pilot of about `seconds`."""
+    """Find out what a build with these queries as anchors would cost, with a pilot of about `seconds`.
+
+    `keep_at` is the folder of the index to come: there the pilot's scores are kept, and not paid for again."""
     if len(queries) < LEAST_PILOT_QUERIES:
         raise InputError(f"a plan needs at least {LEAST_PILOT_QUERIES} queries to hold some out, got {len(queries)}")
     rng = np.random.default_rng(seed)
@@ -84,6 +89,8 @@ def make_plan(
     started = time.perf_counter()
     matrix = _score(scorer, pilot_items, pilot_queries, progress=progress)
     pace = (time.perf_counter() - started) / max(1, n_items_used * n_queries_used)
+    if keep_at is not None:
+        write_pilot(keep_at, PilotScores.of(scorer, pilot_items, pilot_queries, matrix.all()))
     recalls = _recalls(matrix, pilot_items, pilot_queries, seed=seed)
     n_pairs = n_items * len(queries)
     return BuildPlan(

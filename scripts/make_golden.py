@@ -1,0 +1,48 @@
+"""Write the golden index of the current format, which tests/reliability/test_golden.py opens for ever after.
+
+    python scripts/make_golden.py
+
+Run once for each format, and never again for an old one: what it wrote then is what users have on their disks. The
+digest that it shows goes into the test."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anncur
+from anncur.index.manifest import FORMAT
+
+OUT = Path(__file__).parent.parent / "tests" / "reliability" / "golden" / f"format-{FORMAT}"
+QUERIES = ["a [bat] that eats fruit", "birds of the night", "the largest cat"]
+ITEMS = [
+    anncur.Item("fox", "A flying fox eats figs and mangoes", "Flying fox", {"wings": True}),
+    anncur.Item("owl", "An owl hunts at night", "Owl", {"wings": True}),
+    anncur.Item("tiger", "The tiger is the largest of the cats", metadata={"wings": False}),
+    anncur.Item("dodo", "The dodo is gone"),
+]
+ADDED = [anncur.Item("günther", "Günther's vole: größer als eine Maus", "Vole")]
+
+
+def letters_in_common(pairs: list[tuple[str, str]]) -> list[float]:
+    """How many different letters two texts share, and a little for the length of the second."""
+    return [len(set(query) & set(item)) + len(item) / 64 for query, item in pairs]
+
+
+letters_in_common.fingerprint = "letters in common, 1"  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    """Build, add and remove, and keep just what the last version needs."""
+    if OUT.exists():
+        sys.exit(f"{OUT} is there; a golden index is never written twice")
+    index = anncur.Index.build(OUT, letters_in_common, ITEMS, QUERIES, items_per_chunk=2)
+    index.add(ADDED)
+    index.remove(["dodo"])
+    index.gc()
+    (OUT / "lock").unlink()
+    sys.stdout.write(f"{index.digest()}\n")
+
+
+if __name__ == "__main__":
+    main()
