@@ -23,7 +23,10 @@ from typing import Any
 import numpy as np
 
 import anncur
-from anncur.index.files import record_file
+from anncur.index.build import Settings
+from anncur.index.files import record_file, writer_lock
+from anncur.index.segments import make_draft
+from anncur.scores import StoredChunks
 from circumstances import circumstances
 
 RESULTS = Path(__file__).parent / "results" / "build_cost.jsonl"
@@ -104,9 +107,17 @@ def peak_memory() -> Iterator[dict[str, Any]]:
 
 
 def opening(folder: Path) -> dict[str, Any]:
-    """A million items and 200 anchor queries."""
-    path = folder / "large.anncur"
-    _, scorer = build(path, 1_000_000, n_queries=200)
+    """A million items and 200 anchor queries, with random scores written straight into the matrix."""
+    path, scorer = folder / "large.anncur", anncur.load_scorer(TimedScorer())
+    parsed = [anncur.Query(text) for text in queries(200)]
+    with writer_lock(path):
+        draft = make_draft(path, items(1_000_000), parsed, scorer, settings=Settings(), is_first=True)
+        chunks = StoredChunks(str(path / "segments" / draft.name / "scores"), draft.plan)
+        rng = np.random.default_rng(0)
+        for chunk in range(draft.plan.n_chunks):
+            start, stop = draft.plan.chunk_range(chunk)
+            chunks.write(chunk, rng.normal(size=(stop - start, 200)).astype(np.float32))
+    anncur.Index.build(path, scorer, items(1_000_000), parsed)
     hashing, opened = [], []
     for _ in range(3):
         started = time.perf_counter()

@@ -61,7 +61,7 @@ def test_shards_in_any_order_give_the_same_index(tmp_path: Path) -> None:
         _assert_undisturbed(path, tmp_path)
 
 
-@pytest.mark.parametrize("n_rounds", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_rounds", [2, pytest.param(15, marks=pytest.mark.slow)])
 def test_two_builders_of_the_same_shard_do_no_harm(n_rounds: int, tmp_path: Path) -> None:
     for number in range(n_rounds):
         path = tmp_path / f"{number}.anncur"

@@ -103,7 +103,7 @@ def _kill_until_it_ends(task: Task, rng: random.Random) -> int:
     """Start a task and kill it at a random moment, until it ends by itself; returns the number of kills."""
     for kills in count():
         with programs.start(task) as process:
-            time.sleep(rng.uniform(0.0, 0.4))
+            time.sleep(rng.uniform(0.0, 0.2 + 0.05 * kills))  # longer and longer, for the sake of slow machines
             process.kill()
             outcome = programs.finish(process)
         if outcome.code != -signal.SIGKILL:

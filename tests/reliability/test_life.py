@@ -189,7 +189,7 @@ def test_any_life_of_an_index_agrees_with_brute_force(life: type[LifeInMemory], 
         life,
         settings=settings(
             max_examples=n_sequences,
-            stateful_step_count=20,
+            stateful_step_count=12,
             deadline=None,
             database=None,
             derandomize=quick,

@@ -123,7 +123,7 @@ def remove(
     """
     storage = FolderStorage(index)
     storage.remove(ids)
-    version = storage.manifest().version
+    version = storage.newest().manifest.version
     if as_json:
         print_json({"path": str(index), "version": version, "removed": ids})
     else:

@@ -20,7 +20,7 @@ def info(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption =
 
     - `anncur info my.anncur`
     """
-    described = FolderStorage(index).describe()
+    described = FolderStorage(index).newest().describe()
     if as_json:
         print_json(described)
     else:
@@ -76,7 +76,7 @@ def tune(
     storage = FolderStorage(index)
     with show_progress(as_json=as_json) as progress:
         storage.tune(anchor_method, seed, progress=progress)
-    version = storage.manifest().version
+    version = storage.newest().manifest.version
     if as_json:
         print_json({"path": str(index), "version": version})
     else:

@@ -141,7 +141,7 @@ class Index:
     @staticmethod
     def scorer_of(storage: FolderStorage, scorer: object = None) -> GuardedScorer:
         """The scorer of an index on disk: the given one if it is the right one, else the one that it remembers."""
-        manifest = storage.manifest()
+        manifest = storage.newest().manifest
         if scorer is None and not manifest.scorer_name:
             raise InputError(
                 f"{storage.folder} was built with a scorer that has no name, {manifest.scorer}; pass that scorer"

@@ -17,7 +17,7 @@ from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.index.files import FileRecord, publish_file
 
 FORMAT = 1
-MANIFESTS = "manifests"
+MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""Segments on disk: some items, and their exact scores. Made once, filled, and never changed after they are published.
+
+    segments/<name>/plan.json      what the scores are bound to; the name comes from it
+    segments/<name>/items.sqlite
+    segments/<name>/scores/        a zarr v3 array
+
+A segment that no manifest lists is a draft: unfinished, and perhaps paid for in part."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anncur.errors import FingerprintError, InputError, PlanError
+from anncur.index.build import Settings
+from anncur.index.files import STAGING, FileRecord, record_file, storing, sync_folder, write_file
+from anncur.index.item_store import ItemStore, write_items
+from anncur.index.manifest import newest_manifest, versions
+from anncur.items import ItemLike, Query, no_items
+from anncur.scorers.guard import GuardedScorer
+from anncur.scores import ScoreMatrix, ScorePlan
+
+SEGMENTS = "segments"
+PLAN, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A segment that is being filled."""
+
+    name: str
+    plan: ScorePlan
+    items: ItemStore
+    matrix: ScoreMatrix
+
+
+def make_draft(
+    folder: Path,
+    items: Iterable[ItemLike],
+    queries: Sequence[Query],
+    scorer: GuardedScorer,
+    *,
+    settings: Settings,
+    is_first: bool,
+) -> Draft:
+    """Store items as a new segment, or go on with the one that holds just these. Needs the lock.
+
+    The first segment is refused where an index is already, unless it is that one's."""
+    staged = folder / SEGMENTS / f"{ITEMS}{STAGING}"
+    n_items, digest = write_items(staged, items)
+    plan = ScorePlan.make(
+        scorer,
+        queries,
+        items_digest=digest,
+        n_items=n_items,
+        items_per_chunk=settings.items_per_chunk,
+        dtype=settings.dtype,
+    )
+    name = hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
+    segment = folder / SEGMENTS / name
+    try:
+        if not n_items:
+            raise no_items()
+        if not (segment / PLAN).exists():
+            _check_welcome(folder, plan, is_first=is_first)
+            with storing(segment, 0):
+                segment.mkdir(exist_ok=True)
+                os.rename(staged, segment / ITEMS)
+            write_file(segment / PLAN, plan.to_json().encode())
+    finally:
+        staged.unlink(missing_ok=True)
+    return Draft(name, plan, ItemStore(segment / ITEMS), open_matrix(folder, name, plan))
+
+
+def open_matrix(folder: Path, name: str, plan: ScorePlan) -> ScoreMatrix:
+    """The exact scores of a segment, to be filled."""
+    if plan.n_anchor_queries == 0:
+        return ScoreMatrix.in_memory(plan)
+    return ScoreMatrix.stored(str((folder / SEGMENTS / name / SCORES).resolve()), plan)
+
+
+def drafts(folder: Path) -> list[Path]:
+    """The folders of segments that the newest version doesn't have."""
+    published = {segment.name for segment in newest_manifest(folder).segments} if versions(folder) else set()
+    plans = sorted((folder / SEGMENTS).glob(f"*/{PLAN}"))
+    return [path.parent for path in plans if path.parent.name not in published]
+
+
+def segment_files(folder: Path, name: str) -> dict[str, FileRecord]:
+    """All files of a segment, hashed, and their names safely on disk."""
+    paths = sorted(path for path in (folder / SEGMENTS / name).rglob("*") if path.is_file())
+    for parent in {path.parent for path in paths}:
+        sync_folder(parent)
+    return {str(path.relative_to(folder)): record_file(path) for path in paths if not path.name.endswith(STAGING)}
+
+
+def _check_welcome(folder: Path, plan: ScorePlan, *, is_first: bool) -> None:
+    """Refuse to begin beside another index or an unfinished segment: most likely that was meant to be gone on with."""
+    if is_first and versions(folder):
+        raise InputError(f"{folder} holds another index; add to it, or choose another place")
+    for segment in drafts(folder):
+        try:
+            ScorePlan.from_json((segment / PLAN).read_bytes()).check_same(plan)
+        except (PlanError, FingerprintError) as error:
+            hint = f"{folder} holds an unfinished build, and {error}; `anncur gc --drafts` drops it"
+            raise type(error)(hint) from None

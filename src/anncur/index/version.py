@@ -1,0 +1,154 @@
+"""Reads one version of an index on disk: every file hashed before anything parses it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.candidates.base import Retriever
+from anncur.candidates.loading import load_retrievers
+from anncur.errors import DamagedError
+from anncur.index.build import Learned
+from anncur.index.files import check_file, read_checked
+from anncur.index.item_store import ItemStore
+from anncur.index.manifest import LEARNED, QUERIES, Manifest, Segment
+from anncur.index.memory import places_of
+from anncur.index.segments import ITEMS, PLAN, SCORES, SEGMENTS
+from anncur.index.snapshot import Snapshot, StoredItems, make_snapshot
+from anncur.items import Query
+from anncur.scores import ScorePlan, chunk_key, decode_chunk
+from anncur.search.split import Split, SplitTable
+
+SHOWN_CELLS = [(k, budget) for k in (1, 10, 100) for budget in (50, 100, 200, 500) if budget > k]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A manifest and the folder that it speaks of."""
+
+    folder: Path
+    manifest: Manifest
+
+    def load(self, own_retrievers: Mapping[str, Retriever]) -> Snapshot:
+        """All of it, checked."""
+        items = self.items(check=True)
+        learned = self.learned()
+        return make_snapshot(
+            self.manifest.version,
+            self.queries(),
+            items,
+            self.vectors(),
+            learned=Learned(places_of(learned.anchor_items, self.alive()), learned.splits),
+            retrievers=load_retrievers([own_retrievers.get(name, name) for name in self.manifest.retrievers]),
+            seed=self.manifest.seed,
+        )
+
+    def items(self, *, check: bool) -> StoredItems:
+        """The items that are there."""
+        stores, rows = [], []
+        for segment in self.manifest.segments:
+            name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
+            if check:
+                check_file(self.folder / name, self.manifest.files[name])
+            stores.append(ItemStore(self.folder / name))
+            rows.append(np.setdiff1d(np.arange(len(stores[-1])), segment.removed))
+        return StoredItems(stores, rows)
+
+    def alive(self) -> Positions:
+        """The places, counted through all segments, of the items that are there."""
+        alive, start = [], 0
+        for segment in self.manifest.segments:
+            n_items = self.plan(segment).n_items
+            alive.append(start + np.setdiff1d(np.arange(n_items), segment.removed))
+            start += n_items
+        return np.concatenate(alive)
+
+    def vectors(self) -> FloatMatrix:
+        """The exact scores of the items that are there, (n_items, n_anchor_queries)."""
+        plans = [self.plan(segment) for segment in self.manifest.segments]
+        n_removed = sum(len(segment.removed) for segment in self.manifest.segments)
+        n_items = sum(plan.n_items for plan in plans) - n_removed
+        vectors = np.empty((n_items, plans[0].n_anchor_queries), dtype=np.float32)
+        filled = 0
+        for plan, segment in zip(plans, self.manifest.segments, strict=True):
+            for values in self._chunks(plan, segment):
+                vectors[filled : filled + len(values)] = values
+                filled += len(values)
+        return vectors
+
+    def _chunks(self, plan: ScorePlan, segment: Segment) -> Iterator[FloatMatrix]:
+        """The scores of a segment, chunk by chunk, without the rows that are hidden."""
+        for chunk in range(plan.n_chunks if plan.n_anchor_queries else 0):
+            values = decode_chunk(self.read(f"{SEGMENTS}/{segment.name}/{SCORES}/{chunk_key(chunk)}"), plan, chunk)
+            start, stop = plan.chunk_range(chunk)
+            yield values[np.setdiff1d(np.arange(start, stop), segment.removed) - start] if segment.removed else values
+
+    def plan(self, segment: Segment) -> ScorePlan:
+        """What a segment's scores are bound to."""
+        return ScorePlan.from_json(self.read(f"{SEGMENTS}/{segment.name}/{PLAN}"))
+
+    def queries(self) -> list[Query]:
+        """The anchor queries."""
+        (name,) = (name for name in self.manifest.files if name.startswith(QUERIES))
+        return [_query(json.loads(line)) for line in self.read(name).decode().splitlines()]
+
+    def learned(self) -> Learned:
+        """What was learnt; its anchor items are places counted through all segments."""
+        arrays = {
+            Path(name).name: np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+            for name in self.manifest.files
+            if name.startswith(LEARNED)
+        }
+        splits = [Split(n_anchor_items, cutoff) for n_anchor_items, cutoff in self.manifest.splits]
+        return Learned(arrays["anchors.npy"], SplitTable(splits, arrays["ranks.npy"]))
+
+    def damage(self) -> list[tuple[str, DamagedError]]:
+        """The files that aren't what they must be."""
+        found = []
+        for name, record in self.manifest.files.items():
+            try:
+                check_file(self.folder / name, record)
+            except DamagedError as error:
+                found.append((name, error))
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """What it is made of, as plain values."""
+        manifest = self.manifest
+        plans = [self.plan(segment) for segment in manifest.segments]
+        n_removed = sum(len(segment.removed) for segment in manifest.segments)
+        splits = self.learned().splits
+        recalls = {f"top {k} at {budget}": splits.highest_recall(k=k, budget=budget) for k, budget in SHOWN_CELLS}
+        return {
+            "path": str(self.folder),
+            "version": manifest.version,
+            "n_items": sum(plan.n_items for plan in plans) - n_removed,
+            "n_removed": n_removed,
+            "n_anchor_queries": plans[0].n_anchor_queries,
+            "n_segments": len(plans),
+            "scorer": manifest.scorer,
+            "scorer_name": manifest.scorer_name,
+            "higher_is_better": manifest.higher_is_better,
+            "dtype": manifest.dtype,
+            "retrievers": list(manifest.retrievers),
+            "bytes": sum(record.size for record in manifest.files.values()),
+            "expected_recall": {name: round(recall, 3) for name, recall in recalls.items() if recall is not None},
+        }
+
+    def read(self, name: str) -> bytes:
+        """A file of this version, checked."""
+        if name not in self.manifest.files:
+            raise DamagedError(f"version {self.manifest.version} of {self.folder} doesn't list {name}")
+        return read_checked(self.folder / name, self.manifest.files[name])
+
+
+def _query(record: dict[str, Any]) -> Query:
+    mention = record["mention"]
+    return Query(record["text"], record["id"], None if mention is None else tuple(mention))
