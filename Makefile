@@ -17,10 +17,10 @@ demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
 	$(BIN)/anncur demo
 
 test: $(STAMP)  ## run the quick tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 test-slow: $(STAMP)  ## run the slow tests
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n auto -m slow
 
 test-all: test test-slow  ## run all tests
 
@@ -28,7 +28,7 @@ check: $(STAMP)  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 fmt: $(STAMP)  ## format, and mend what the linter can
 	$(BIN)/ruff format .

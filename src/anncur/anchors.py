@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import NO_POSITIONS, FloatMatrix, Positions
 from anncur.errors import InputError
 
 AnchorMethod: TypeAlias = Callable[[FloatMatrix, int, np.random.Generator], Positions]
@@ -89,6 +89,8 @@ def choose_medoids(
     columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, n_iterations: int = 10
 ) -> Positions:
     """The columns nearest to the centres of a k-means clustering, the largest cluster first."""
+    if n_anchors == 0:
+        return NO_POSITIONS
     points = columns.T
     centres = points[rng.permutation(len(points))[:n_anchors]]
     for _ in range(n_iterations):

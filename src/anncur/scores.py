@@ -298,8 +298,9 @@ def _open_array(location: str, plan: ScorePlan) -> tensorstore.TensorStore:
         },
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
     }
-    address = location if "://" in location else f"file://{location}"
-    spec = {"driver": "zarr3", "kvstore": address.rstrip("/") + "/", "metadata": metadata}
+    folder = location.rstrip("/") + "/"
+    kvstore = folder if "://" in location else {"driver": "file", "path": folder}
+    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
     try:
         return tensorstore.open(spec, open=True, create=True).result()
     except (ValueError, OSError) as error:

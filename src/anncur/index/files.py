@@ -16,7 +16,8 @@ from pathlib import Path
 from anncur.errors import DamagedError, LockedError, StorageError
 
 BLOCK = 2**20
-STAGING = ".new"  # ends the name of what is still being written
+STAGING = ".new"  # ends the name of what we are still writing
+UNFINISHED = (STAGING, ".__lock")  # and of what TensorStore is
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def write_file(path: Path, content: bytes) -> FileRecord:
     """Write a file so that after any crash it is there as a whole or not at all."""
     staged = path.with_name(path.name + STAGING)
     with storing(path, len(content)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with staged.open("wb") as file:
             file.write(content)
             file.flush()
@@ -61,13 +62,22 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and what is missing above it, with their names on disk."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make sure that a folder's names are on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with storing(folder, 0):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def record_file(path: Path) -> FileRecord:
@@ -125,7 +135,7 @@ def storing(path: Path, n_bytes: int) -> Iterator[None]:
 def writer_lock(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Hold a folder for writing; a second writer is refused after `patience` seconds. Readers never need it."""
     with storing(folder, 0):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         deadline = time.monotonic() + patience
@@ -136,8 +146,9 @@ def writer_lock(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
                     f"{folder} is being written to by {holder}; wait for it, or build in shards (--shard i/n)"
                 )
             time.sleep(0.05)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+        with storing(folder / "lock", 0):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)  # which also gives the lock back

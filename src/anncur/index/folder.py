@@ -31,7 +31,6 @@ from anncur.candidates.base import Retriever
 from anncur.errors import DamagedError, InputError, StorageError, UnknownIdError
 from anncur.index.build import Learned, Settings, check_stability, learn
 from anncur.index.files import STAGING, FileRecord, write_file, writer_lock
-from anncur.index.item_store import ItemStore
 from anncur.index.manifest import (
     LEARNED,
     MANIFESTS,
@@ -44,8 +43,9 @@ from anncur.index.manifest import (
     read_manifest,
     versions,
 )
+from anncur.index.memory import places_of
 from anncur.index.pilot import drop_pilot, read_pilot
-from anncur.index.segments import ITEMS, SCORES, SEGMENTS, Draft, drafts, make_draft, open_matrix, segment_files
+from anncur.index.segments import SCORES, SEGMENTS, Draft, drafts, make_draft, open_matrix, segment_files
 from anncur.index.snapshot import Snapshot, StoredItems
 from anncur.index.version import Version
 from anncur.items import Item, ItemLike, Query, as_item, duplicate_id
@@ -89,16 +89,16 @@ class FolderStorage:
             manifest, queries = version.manifest, version.queries()
             chunk_size = version.plan(manifest.segments[0]).items_per_chunk
             settings = Settings(manifest.anchors, manifest.seed, manifest.dtype, chunk_size)
-            new_items = _new_only(items, version.items(check=False))
+            new_items = _new_only(items, version.items())
             draft = make_draft(self.folder, new_items, queries, scorer, settings=settings, is_first=False)
             draft.matrix.fill(scorer, queries, draft.items.between, progress=progress)
             files = {**manifest.files, **segment_files(self.folder, draft.name)}
-            publish(self.folder, manifest.next(segments=(*manifest.segments, Segment(draft.name)), files=files))
+            publish(self.folder, replace(manifest, segments=(*manifest.segments, Segment(draft.name)), files=files))
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with writer_lock(self.folder):
             version = self.newest()
-            there = version.items(check=False)
+            there = version.items()
             gone = {there.row(item_id) for item_id in item_ids}
             if len(gone) == len(there):
                 raise InputError("an index needs at least one item; these are all that it has")
@@ -108,13 +108,15 @@ class FolderStorage:
                 )
                 for place, segment in enumerate(version.manifest.segments)
             )
-            publish(self.folder, version.manifest.next(segments=segments))
+            publish(
+                self.folder, self._without_empty(Version(self.folder, replace(version.manifest, segments=segments)))
+            )
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         with writer_lock(self.folder):
             version = self.newest()
             tuned = self._learn_again(version, Settings(anchors, seed), progress=progress)
-            publish(self.folder, tuned.next(anchors=anchors, seed=seed))
+            publish(self.folder, replace(tuned, anchors=anchors, seed=seed))
 
     def verify(self) -> list[str]:
         problems = []
@@ -142,7 +144,7 @@ class FolderStorage:
                 settings = Settings(mended.anchors, mended.seed)
                 mended = self._learn_again(Version(self.folder, mended), settings, progress=progress)
             if mended != version.manifest:
-                publish(self.folder, mended.next())
+                publish(self.folder, mended)
         return self.verify()
 
     def gc(self, *, drafts: bool) -> list[str]:
@@ -193,6 +195,23 @@ class FolderStorage:
         files = {**kept, **self._write_learned(learned)}
         return replace(version.manifest, splits=_as_pairs(learned.splits), files=files)
 
+    def _without_empty(self, version: Version) -> Manifest:
+        """Let go of segments that have no item left, so that files and handles don't pile up."""
+        kept, places, start = [], [], 0
+        for segment in version.manifest.segments:
+            n_items = version.plan(segment).n_items
+            if len(segment.removed) < n_items:
+                kept.append(segment)
+                places.append(np.arange(start, start + n_items))
+            start += n_items
+        if len(kept) == len(version.manifest.segments):
+            return version.manifest
+        learned = version.learned()
+        learned = Learned(places_of(learned.anchor_items, np.concatenate(places)), learned.splits)
+        needed = (QUERIES, *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
+        files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
+        return replace(version.manifest, segments=tuple(kept), files={**files, **self._write_learned(learned)})
+
     def _write_learned(self, learned: Learned) -> dict[str, FileRecord]:
         contents = {"anchors.npy": _npy(learned.anchor_items), "ranks.npy": _npy(learned.splits.ranks)}
         name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
@@ -207,7 +226,7 @@ class FolderStorage:
         """Score what a segment has lost; returns the files of its scores as they are then."""
         try:
             plan, queries = version.plan(segment), version.queries()
-            items = ItemStore(self.folder / SEGMENTS / segment.name / ITEMS)
+            items = version.store(segment)
             if plan.n_anchor_queries:
                 matrix = open_matrix(self.folder, segment.name, plan)
                 matrix.fill(scorer, queries, items.between, progress=progress)

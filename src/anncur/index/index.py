@@ -274,7 +274,8 @@ class Index:
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
-                self._watch.observe(run.meter.query, run.meter.positions, run.meter.exact_scores)
+                meter = run.meter
+                self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
             answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
 
     def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
@@ -324,9 +325,9 @@ class Index:
         )
 
     def _outdated(self) -> None:
-        """Another version is there, to be loaded when it is needed; its positions are others."""
-        self._watch.forget()
-        self._snapshot = None
+        """Another version is there, to be loaded when it is needed."""
+        with self._loading:  # a load that has begun may be of the version before
+            self._snapshot = None
 
     def _current(self) -> Snapshot:
         """The version to search; loaded when it is first needed."""

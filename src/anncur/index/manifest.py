@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from anncur.errors import DamagedError, DamagedWarning, InputError
-from anncur.index.files import FileRecord, publish_file
+from anncur.index.files import FileRecord, publish_file, write_file
 
 FORMAT = 1
 MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
+NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
+SIGNATURE = 66  # bytes: a newline, a hash in hex, a newline
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,15 @@ class Manifest:
     splits: tuple[tuple[int, float], ...]
     files: Mapping[str, FileRecord]
 
-    def next(self, **changes: Any) -> Manifest:
-        """The version after this one."""
-        return replace(self, version=self.version + 1, **changes)
-
     def encode(self) -> bytes:
         """JSON, and a line with its hash."""
-        body = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode()
-        return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
+        return _signed(json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode())
 
     @classmethod
     def decode(cls, content: bytes, path: Path) -> Manifest:
         """Read what `encode` wrote; hashed before it is parsed."""
-        body, _, digest = content.rstrip(b"\n").rpartition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != digest:
+        body = content[:-SIGNATURE]
+        if content != _signed(body):
             raise DamagedError(f"{path} doesn't match its checksum")
         fields: dict[str, Any] = json.loads(body)
         found = fields.pop("format")
@@ -76,14 +73,17 @@ def manifest_path(folder: Path, version: int) -> Path:
 
 
 def versions(folder: Path) -> list[int]:
-    """The versions that have a manifest, the newest first."""
-    found = (path.stem for path in (folder / MANIFESTS).glob("*.json"))
-    return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
+    """The versions that have a manifest, and the newest that was ever published; the newest first."""
+    told = _told_newest(folder)  # before the others are listed, so that it is never ahead of them
+    stems = (path.stem for path in (folder / MANIFESTS).glob("*.json"))
+    return sorted({int(stem) for stem in stems if stem.isdecimal()} | ({told} if told else set()), reverse=True)
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Make a version the newest; its files must be in place."""
-    publish_file(manifest_path(folder, manifest.version), manifest.encode())
+    """Make this the newest version, whatever number it had; its files must be in place. Needs the lock."""
+    number = max(versions(folder), default=0) + 1  # also a damaged one is never replaced
+    publish_file(manifest_path(folder, number), replace(manifest, version=number).encode())
+    write_file(folder / MANIFESTS / NEWEST, _signed(str(number).encode()))
 
 
 def read_manifest(folder: Path, version: int) -> Manifest:
@@ -98,16 +98,36 @@ def read_manifest(folder: Path, version: int) -> Manifest:
 
 def newest_manifest(folder: Path) -> Manifest:
     """The newest manifest that verifies; one that doesn't is passed over with a warning."""
+    while True:
+        known = versions(folder)
+        manifest, problems = _first_whole(folder, known)
+        if problems and versions(folder)[:1] != known[:1]:
+            continue  # not damaged but thrown away, because a newer one was published
+        if manifest is None:
+            raise problems[0] if problems else InputError(f"no index at {folder}; build one with `anncur build`")
+        for problem in problems:
+            warnings.warn(f"{problem}; version {manifest.version} is used instead", DamagedWarning, stacklevel=2)
+        return manifest
+
+
+def _first_whole(folder: Path, known: list[int]) -> tuple[Manifest | None, list[DamagedError]]:
     problems: list[DamagedError] = []
-    for version in versions(folder):
+    for version in known:
         try:
-            manifest = read_manifest(folder, version)
+            return read_manifest(folder, version), problems
         except DamagedError as error:
             problems.append(error)
-            continue
-        for problem in problems:
-            warnings.warn(f"{problem}; version {version} is used instead", DamagedWarning, stacklevel=2)
-        return manifest
-    if problems:
-        raise problems[0]
-    raise InputError(f"no index at {folder}; build one with `anncur build … --out {folder}`")
+    return None, problems
+
+
+def _told_newest(folder: Path) -> int:
+    try:
+        content = (folder / MANIFESTS / NEWEST).read_bytes()
+    except OSError:
+        return 0
+    body = content[:-SIGNATURE]
+    return int(body) if body and content == _signed(body) else 0
+
+
+def _signed(body: bytes) -> bytes:
+    return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"

@@ -8,17 +8,27 @@ A segment that no manifest lists is a draft: unfinished, and perhaps paid for in
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anncur.errors import FingerprintError, InputError, PlanError
+from anncur.errors import DamagedError, FingerprintError, InputError, PlanError
 from anncur.index.build import Settings
-from anncur.index.files import STAGING, FileRecord, record_file, storing, sync_folder, write_file
+from anncur.index.files import (
+    STAGING,
+    UNFINISHED,
+    FileRecord,
+    make_folder,
+    record_file,
+    storing,
+    sync_folder,
+    write_file,
+)
 from anncur.index.item_store import ItemStore, write_items
-from anncur.index.manifest import newest_manifest, versions
+from anncur.index.manifest import read_manifest, versions
 from anncur.items import ItemLike, Query, no_items
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScorePlan
@@ -67,7 +77,7 @@ def make_draft(
         if not (segment / PLAN).exists():
             _check_welcome(folder, plan, is_first=is_first)
             with storing(segment, 0):
-                segment.mkdir(exist_ok=True)
+                make_folder(segment)
                 os.rename(staged, segment / ITEMS)
             write_file(segment / PLAN, plan.to_json().encode())
     finally:
@@ -83,18 +93,22 @@ def open_matrix(folder: Path, name: str, plan: ScorePlan) -> ScoreMatrix:
 
 
 def drafts(folder: Path) -> list[Path]:
-    """The folders of segments that the newest version doesn't have."""
-    published = {segment.name for segment in newest_manifest(folder).segments} if versions(folder) else set()
+    """The folders of segments that no version has."""
+    published: set[str] = set()
+    for version in versions(folder):
+        with contextlib.suppress(DamagedError):
+            published.update(segment.name for segment in read_manifest(folder, version).segments)
     plans = sorted((folder / SEGMENTS).glob(f"*/{PLAN}"))
     return [path.parent for path in plans if path.parent.name not in published]
 
 
 def segment_files(folder: Path, name: str) -> dict[str, FileRecord]:
     """All files of a segment, hashed, and their names safely on disk."""
-    paths = sorted(path for path in (folder / SEGMENTS / name).rglob("*") if path.is_file())
-    for parent in {path.parent for path in paths}:
+    found = (path for path in (folder / SEGMENTS / name).rglob("*") if not path.name.endswith(UNFINISHED))
+    paths = sorted(path for path in found if path.is_file())
+    for parent in {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}:
         sync_folder(parent)
-    return {str(path.relative_to(folder)): record_file(path) for path in paths if not path.name.endswith(STAGING)}
+    return {str(path.relative_to(folder)): record_file(path) for path in paths}
 
 
 def _check_welcome(folder: Path, plan: ScorePlan, *, is_first: bool) -> None:

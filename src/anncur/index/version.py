@@ -38,7 +38,7 @@ class Version:
 
     def load(self, own_retrievers: Mapping[str, Retriever]) -> Snapshot:
         """All of it, checked."""
-        items = self.items(check=True)
+        items = self.items()
         learned = self.learned()
         return make_snapshot(
             self.manifest.version,
@@ -50,16 +50,18 @@ class Version:
             seed=self.manifest.seed,
         )
 
-    def items(self, *, check: bool) -> StoredItems:
+    def items(self) -> StoredItems:
         """The items that are there."""
-        stores, rows = [], []
-        for segment in self.manifest.segments:
-            name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
-            if check:
-                check_file(self.folder / name, self.manifest.files[name])
-            stores.append(ItemStore(self.folder / name))
-            rows.append(np.setdiff1d(np.arange(len(stores[-1])), segment.removed))
+        stores = [self.store(segment) for segment in self.manifest.segments]
+        segments = zip(stores, self.manifest.segments, strict=True)
+        rows = [np.setdiff1d(np.arange(len(store)), segment.removed) for store, segment in segments]
         return StoredItems(stores, rows)
+
+    def store(self, segment: Segment) -> ItemStore:
+        """All items of a segment."""
+        name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
+        check_file(self.folder / name, self.manifest.files[name])
+        return ItemStore(self.folder / name)
 
     def alive(self) -> Positions:
         """The places, counted through all segments, of the items that are there."""

@@ -37,30 +37,27 @@ class StabilityWatch:
         self._capacity = capacity
         self._tolerance = tolerance
         self._lock = threading.Lock()
-        self._latest: OrderedDict[str, tuple[Positions, FloatVector]] = OrderedDict()  # by the query's marked text
+        self._latest: OrderedDict[tuple[int, str], tuple[Positions, FloatVector]] = OrderedDict()
         self._n_remembered = 0
         self._lowest, self._highest = np.inf, -np.inf
         self.report = Stability(0, 0, 0.0)
 
-    def observe(self, query: Query, positions: Positions, exact_scores: FloatVector) -> None:
-        """Take in the scores that one search has paid for."""
+    def observe(self, query: Query, positions: Positions, exact_scores: FloatVector, *, version: int = 0) -> None:
+        """Take in the scores that one search has paid for.
+
+        In another version of an index, positions mean other items."""
+        key = (version, query.marked_text)
         with self._lock:
             self._lowest = min(self._lowest, float(exact_scores.min(initial=np.inf)))
             self._highest = max(self._highest, float(exact_scores.max(initial=-np.inf)))
-            before = self._latest.get(query.marked_text)
+            before = self._latest.get(key)
             if before is not None:
                 self._compare(before, (positions, exact_scores))
-            self._remember(query.marked_text, positions, exact_scores)
+            self._remember(key, positions, exact_scores)
 
-    def forget(self) -> None:
-        """Start anew, because positions mean other items from now on; the report stays."""
-        with self._lock:
-            self._latest.clear()
-            self._n_remembered = 0
-
-    def _remember(self, text: str, positions: Positions, exact_scores: FloatVector) -> None:
-        forgotten, _ = self._latest.pop(text, (NO_POSITIONS, None))
-        self._latest[text] = (positions, exact_scores)
+    def _remember(self, key: tuple[int, str], positions: Positions, exact_scores: FloatVector) -> None:
+        forgotten, _ = self._latest.pop(key, (NO_POSITIONS, None))
+        self._latest[key] = (positions, exact_scores)
         self._n_remembered += len(positions) - len(forgotten)
         while self._n_remembered > self._capacity:
             _, (forgotten, _) = self._latest.popitem(last=False)
