@@ -7,7 +7,7 @@
       segments/…/plan.json            what a segment's scores are bound to
       segments/…/items.sqlite         its items
       segments/…/scores/              their exact scores, a zarr v3 array
-      learned/…/anchors.npy, ranks.npy
+      learned/…/anchors.int64, ranks.int16
 
 A build writes a segment and then publishes a manifest; until then no reader knows of it. Killed at any moment, it goes
 on where it was."""
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +31,11 @@ from anncur.errors import DamagedError, InputError, StorageError, UnknownIdError
 from anncur.index.build import Learned, Settings, check_stability, learn
 from anncur.index.files import STAGING, FileRecord, write_file, writer_lock
 from anncur.index.manifest import (
+    ANCHORS,
     LEARNED,
     MANIFESTS,
     QUERIES,
+    RANKS,
     Manifest,
     Segment,
     manifest_path,
@@ -182,6 +183,7 @@ class FolderStorage:
             seed=settings.seed,
             segments=(Segment(draft.name),),
             splits=_as_pairs(learned.splits),
+            ranks_shape=learned.splits.ranks.shape,
             files={**files, **segment_files(self.folder, draft.name)},
         )
         publish(self.folder, manifest)
@@ -193,7 +195,8 @@ class FolderStorage:
         learned = Learned(scores.alive[learned.anchor_items], learned.splits)
         kept = {name: record for name, record in version.manifest.files.items() if not name.startswith(LEARNED)}
         files = {**kept, **self._write_learned(learned)}
-        return replace(version.manifest, splits=_as_pairs(learned.splits), files=files)
+        splits = learned.splits
+        return replace(version.manifest, splits=_as_pairs(splits), ranks_shape=splits.ranks.shape, files=files)
 
     def _without_empty(self, version: Version) -> Manifest:
         """Let go of segments that have no item left, so that files and handles don't pile up."""
@@ -213,7 +216,10 @@ class FolderStorage:
         return replace(version.manifest, segments=tuple(kept), files={**files, **self._write_learned(learned)})
 
     def _write_learned(self, learned: Learned) -> dict[str, FileRecord]:
-        contents = {"anchors.npy": _npy(learned.anchor_items), "ranks.npy": _npy(learned.splits.ranks)}
+        contents = {
+            ANCHORS: learned.anchor_items.astype("<i8").tobytes(),
+            RANKS: learned.splits.ranks.astype("<i2").tobytes(),
+        }
         name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
         return {
             f"{LEARNED}/{name}/{file}": write_file(self.folder / LEARNED / name / file, content)
@@ -333,9 +339,3 @@ def _record(query: Query) -> dict[str, Any]:
 
 def _as_pairs(table: SplitTable) -> tuple[tuple[int, float], ...]:
     return tuple((split.n_anchor_items, split.cutoff) for split in table.splits)
-
-
-def _npy(array: Any) -> bytes:
-    content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
-    return content.getvalue()

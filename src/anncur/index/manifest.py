@@ -18,6 +18,7 @@ from anncur.index.files import FileRecord, publish_file, write_file
 
 FORMAT = 1
 MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
+ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
 NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
 SIGNATURE = 66  # bytes: a newline, a hash in hex, a newline
 
@@ -44,6 +45,7 @@ class Manifest:
     seed: int
     segments: tuple[Segment, ...]
     splits: tuple[tuple[int, float], ...]
+    ranks_shape: tuple[int, ...]
     files: Mapping[str, FileRecord]
 
     def encode(self) -> bytes:
@@ -62,6 +64,7 @@ class Manifest:
             raise InputError(f"{path} has format {found}, this version of anncur reads format {FORMAT}; update anncur")
         fields["segments"] = tuple(Segment(s["name"], tuple(s["removed"])) for s in fields["segments"])
         fields["splits"] = tuple((int(count), float(cutoff)) for count, cutoff in fields["splits"])
+        fields["ranks_shape"] = tuple(fields["ranks_shape"])
         fields["retrievers"] = tuple(fields["retrievers"])
         fields["files"] = {name: FileRecord(**record) for name, record in fields["files"].items()}
         return cls(**fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from anncur.errors import DamagedError
 from anncur.index.build import Learned
 from anncur.index.files import check_file, read_checked
 from anncur.index.item_store import ItemStore
-from anncur.index.manifest import LEARNED, QUERIES, Manifest, Segment
+from anncur.index.manifest import ANCHORS, LEARNED, QUERIES, RANKS, Manifest, Segment
 from anncur.index.memory import places_of
 from anncur.index.segments import ITEMS, PLAN, SCORES, SEGMENTS
 from anncur.index.snapshot import Snapshot, StoredItems, make_snapshot
@@ -103,13 +102,11 @@ class Version:
 
     def learned(self) -> Learned:
         """What was learnt; its anchor items are places counted through all segments."""
-        arrays = {
-            Path(name).name: np.load(io.BytesIO(self.read(name)), allow_pickle=False)
-            for name in self.manifest.files
-            if name.startswith(LEARNED)
-        }
+        contents = {Path(name).name: self.read(name) for name in self.manifest.files if name.startswith(LEARNED)}
+        anchor_items = np.frombuffer(contents[ANCHORS], dtype="<i8").astype(np.int64)
+        ranks = np.frombuffer(contents[RANKS], dtype="<i2").astype(np.int16).reshape(self.manifest.ranks_shape)
         splits = [Split(n_anchor_items, cutoff) for n_anchor_items, cutoff in self.manifest.splits]
-        return Learned(arrays["anchors.npy"], SplitTable(splits, arrays["ranks.npy"]))
+        return Learned(anchor_items, SplitTable(splits, ranks))
 
     def damage(self) -> list[tuple[str, DamagedError]]:
         """The files that aren't what they must be."""
