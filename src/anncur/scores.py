@@ -131,9 +131,9 @@ class ScoreMatrix:
         self._chunks = chunks
 
     @classmethod
-    def in_memory(cls, plan: ScorePlan) -> ScoreMatrix:
-        """An empty matrix that lives with the process."""
-        return cls(plan, MemoryChunks(plan))
+    def in_memory(cls, plan: ScorePlan, values: FloatMatrix | None = None) -> ScoreMatrix:
+        """A matrix that lives with the process, empty unless `values` are given."""
+        return cls(plan, MemoryChunks(plan, values))
 
     @classmethod
     def stored(cls, location: str, plan: ScorePlan) -> ScoreMatrix:
@@ -171,7 +171,7 @@ class ScoreMatrix:
     def all(self) -> FloatMatrix:
         """The whole matrix in memory."""
         if isinstance(self._chunks, MemoryChunks):
-            return self._chunks.values
+            return self._chunks.values.astype(np.float32, copy=False)
         return np.concatenate([values for _, values in self.parts()])
 
     @property
@@ -224,8 +224,9 @@ STAGE = "scoring anchor queries"
 class MemoryChunks:
     """Chunks of one array."""
 
-    def __init__(self, plan: ScorePlan) -> None:
-        self.values = np.full((plan.n_items, plan.n_anchor_queries), np.nan, dtype=plan.dtype)
+    def __init__(self, plan: ScorePlan, values: FloatMatrix | None = None) -> None:
+        empty = np.full((plan.n_items, plan.n_anchor_queries), np.nan, dtype=plan.dtype)
+        self.values: FloatMatrix = empty if values is None else values.astype(plan.dtype, copy=False)
         self._plan = plan
 
     def read(self, chunk: int) -> FloatMatrix:

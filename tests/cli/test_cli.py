@@ -94,7 +94,7 @@ def edge() -> typer.Typer:
         ("ours", 1, "error: [k] must be 1"),
         ("disk", 1, "error: [Errno 28] No space left on device"),
         ("bug", 70, "error: a bug in anncur: ZeroDivisionError: oops; --debug shows where"),
-        ("stop", 130, "error: interrupted"),
+        ("stop", 130, "error: interrupted; run the same again to go on"),
     ],
 )
 def test_every_error_is_one_line_without_a_traceback(edge: typer.Typer, kind: str, code: int, line: str) -> None:
@@ -154,4 +154,4 @@ def test_ctrl_c_stops_a_running_program_with_code_130() -> None:
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert rest.splitlines()[-1] == "error: interrupted"
+    assert rest.splitlines()[-1] == "error: interrupted; run the same again to go on"

@@ -153,6 +153,8 @@ def test_half_precision_is_stored_on_request_and_checked(tmp_path: Path, make_wo
     world = make_world()
     half = build(tmp_path / "half.anncur", world, dtype="float16")
     np.testing.assert_allclose(half._current().knowledge.factors.item_vectors, world.exact_scores[:10].T, rtol=1e-3)
+    held = build(None, world, dtype="float16")
+    assert held.digest() == half.digest()
     with pytest.raises(ScorerOutputError, match="too large for float16"):
         anncur.Index.build(tmp_path / "y", lambda pairs: [1e5] * len(pairs), ["a"], ["q"], dtype="float16")
     with pytest.raises(InputError, match="one of float32, float16"):

@@ -39,7 +39,7 @@ def at_the_edge(command: Callable[..., None]) -> Callable[..., None]:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
-            _fail("interrupted", code=130, debug=False)
+            _fail("interrupted; run the same again to go on", code=130, debug=False)
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,78 +20,69 @@ from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ScoreMatrix, ScorePlan
 
 
+@dataclass(frozen=True)
+class _State:
+    """One version, swapped as a whole, so that a search never sees half of a change."""
+
+    version: int
+    items: Corpus
+    matrix: ScoreMatrix
+    settings: Settings
+    learned: Learned
+
+
 class MemoryStorage:
-    """Items and exact scores in memory."""
+    """Items and exact scores in memory; writers wait for each other."""
 
-    def __init__(
-        self,
-        items: Iterable[ItemLike],
-        queries: Sequence[Query],
-        scorer: GuardedScorer,
-        settings: Settings,
-        retrievers: Mapping[str, Retriever],
-    ) -> None:
-        self._items = Corpus(items)
+    def __init__(self, state: _State, queries: Sequence[Query], retrievers: Mapping[str, Retriever]) -> None:
+        self._state = state
         self._queries = queries
-        self._settings = settings
         self._retrievers = retrievers
-        self._version = 0
-        self._learned: Learned | None = None
-        if not len(self._items):
-            raise no_items()
-        plan = ScorePlan.make(
-            scorer,
-            queries,
-            items_digest=_digest(self._items),
-            n_items=len(self._items),
-            items_per_chunk=settings.items_per_chunk,
-            dtype=settings.dtype,
-        )
-        self.matrix = ScoreMatrix.in_memory(plan)
+        self._writing = threading.Lock()
 
-    def items_at(self, start: int, stop: int) -> Sequence[Item]:
-        """The items from a position up to another."""
-        return self._items[start:stop]
-
-    def finish(self, *, progress: Progress) -> None:
-        """Learn from the scores, once they are complete."""
-        self._learned = learn(self.matrix, self._settings, progress=progress)
-        self._version += 1
+    @property
+    def matrix(self) -> ScoreMatrix:
+        """The exact scores of the newest version."""
+        return self._state.matrix
 
     def load(self) -> Snapshot:
-        assert self._learned is not None
+        state = self._state
         return make_snapshot(
-            self._version,
+            state.version,
             self._queries,
-            self._items,
-            self.matrix.all(),
-            learned=self._learned,
+            state.items,
+            state.matrix.all(),
+            learned=state.learned,
             retrievers=self._retrievers,
-            seed=self._settings.seed,
+            seed=state.settings.seed,
         )
 
     def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
-        position = len(self._items)
-        new = [as_item(item, position=position + number) for number, item in enumerate(items)]
-        if not new:
-            raise no_items()
-        grown = Corpus([*self._items, *new])
-        added = ScoreMatrix.in_memory(replace(self.matrix.plan, items=_digest(new), n_items=len(new)))
-        added.fill(scorer, self._queries, lambda start, stop: new[start:stop], progress=progress)
-        self._replace(grown, np.vstack([self.matrix.all(), added.all()]))
+        with self._writing:
+            state = self._state
+            new = [as_item(item, position=len(state.items) + number) for number, item in enumerate(items)]
+            if not new:
+                raise no_items()
+            grown = Corpus([*state.items, *new])
+            added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=_digest(new), n_items=len(new)))
+            added.fill(scorer, self._queries, lambda start, stop: new[start:stop], progress=progress)
+            self._become(state, grown, np.vstack([state.matrix.all(), added.all()]), state.learned)
 
     def remove(self, item_ids: Iterable[str]) -> None:
-        gone = {self._items.position(item_id) for item_id in item_ids}
-        kept = np.array([position for position in range(len(self._items)) if position not in gone], dtype=np.int64)
-        if not len(kept):
-            raise InputError("an index needs at least one item; these are all that it has")
-        assert self._learned is not None
-        self._learned = Learned(places_of(self._learned.anchor_items, kept), self._learned.splits)
-        self._replace(Corpus(self._items.take(kept)), self.matrix.all()[kept])
+        with self._writing:
+            state = self._state
+            gone = {state.items.position(item_id) for item_id in item_ids}
+            kept = np.setdiff1d(np.arange(len(state.items)), list(gone)).astype(np.int64)
+            if not len(kept):
+                raise InputError("an index needs at least one item; these are all that it has")
+            learned = Learned(places_of(state.learned.anchor_items, kept), state.learned.splits)
+            self._become(state, Corpus(state.items.take(kept)), state.matrix.all()[kept], learned)
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
-        self._settings = replace(self._settings, anchors=anchors, seed=seed)
-        self.finish(progress=progress)
+        with self._writing:
+            settings = replace(self._state.settings, anchors=anchors, seed=seed)
+            learned = learn(self._state.matrix, settings, progress=progress)
+            self._state = replace(self._state, version=self._state.version + 1, settings=settings, learned=learned)
 
     def verify(self) -> list[str]:
         return []  # nothing in memory is ever damaged
@@ -101,11 +93,10 @@ class MemoryStorage:
     def gc(self, *, drafts: bool) -> list[str]:
         return []
 
-    def _replace(self, items: Corpus, values: FloatMatrix) -> None:
-        plan = replace(self.matrix.plan, items=_digest(items), n_items=len(items))
-        matrix = ScoreMatrix.in_memory(plan)
-        matrix.all()[:] = values
-        self._items, self.matrix, self._version = items, matrix, self._version + 1
+    def _become(self, state: _State, items: Corpus, values: FloatMatrix, learned: Learned) -> None:
+        plan = replace(state.matrix.plan, items=_digest(items), n_items=len(items))
+        matrix = ScoreMatrix.in_memory(plan, values)
+        self._state = replace(state, version=state.version + 1, items=items, matrix=matrix, learned=learned)
 
 
 def places_of(positions: Positions, kept: Positions) -> Positions:
@@ -126,17 +117,26 @@ def build_in_memory(
     progress: Progress,
 ) -> MemoryStorage:
     """Score, check and learn; `exact_scores` is gone on with."""
-    storage = MemoryStorage(items, queries, scorer, settings, retrievers)
-    if exact_scores is not None:
-        if not isinstance(exact_scores, ScoreMatrix):
-            raise InputError(f"exact_scores must be a ScoreMatrix, got {type(exact_scores).__name__}")
-        exact_scores.plan.check_same(storage.matrix.plan)
-        storage.matrix = exact_scores
-    with keeping(storage.matrix):
-        storage.matrix.fill(scorer, queries, storage.items_at, progress=progress)
-        check_stability(watch, storage.matrix, scorer, queries, storage.items_at)
-        storage.finish(progress=progress)
-    return storage
+    corpus = Corpus(items)
+    if not len(corpus):
+        raise no_items()
+    plan = ScorePlan.make(
+        scorer,
+        queries,
+        items_digest=_digest(corpus),
+        n_items=len(corpus),
+        items_per_chunk=settings.items_per_chunk,
+        dtype=settings.dtype,
+    )
+    matrix = ScoreMatrix.in_memory(plan) if exact_scores is None else exact_scores
+    if not isinstance(matrix, ScoreMatrix):
+        raise InputError(f"exact_scores must be a ScoreMatrix, got {type(matrix).__name__}")
+    matrix.plan.check_same(plan)
+    with keeping(matrix):
+        matrix.fill(scorer, queries, lambda start, stop: corpus[start:stop], progress=progress)
+        check_stability(watch, matrix, scorer, queries, lambda start, stop: corpus[start:stop])
+        learned = learn(matrix, settings, progress=progress)
+    return MemoryStorage(_State(1, corpus, matrix, settings, learned), queries, retrievers)
 
 
 def _digest(items: Iterable[Item]) -> str:
