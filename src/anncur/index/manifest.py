@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.index.files import FileRecord, publish_file, write_file
 
@@ -29,6 +32,12 @@ class Segment:
 
     name: str
     removed: tuple[int, ...] = ()
+
+    def rows(self, start: int, stop: int) -> Positions:
+        """The rows from one up to another, without those that are hidden."""
+        is_there = np.ones(stop - start, dtype=np.bool_)
+        is_there[[row - start for row in self.removed if start <= row < stop]] = False
+        return start + np.flatnonzero(is_there)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Version:
         """The items that are there."""
         stores = [self.store(segment) for segment in self.manifest.segments]
         segments = zip(stores, self.manifest.segments, strict=True)
-        rows = [np.setdiff1d(np.arange(len(store)), segment.removed) for store, segment in segments]
+        rows = [segment.rows(0, len(store)) for store, segment in segments]
         return StoredItems(stores, rows)
 
     def store(self, segment: Segment) -> ItemStore:
@@ -67,7 +67,7 @@ class Version:
         alive, start = [], 0
         for segment in self.manifest.segments:
             n_items = self.plan(segment).n_items
-            alive.append(start + np.setdiff1d(np.arange(n_items), segment.removed))
+            alive.append(start + segment.rows(0, n_items))
             start += n_items
         return np.concatenate(alive)
 
@@ -89,7 +89,7 @@ class Version:
         for chunk in range(plan.n_chunks if plan.n_anchor_queries else 0):
             values = decode_chunk(self.read(f"{SEGMENTS}/{segment.name}/{SCORES}/{chunk_key(chunk)}"), plan, chunk)
             start, stop = plan.chunk_range(chunk)
-            yield values[np.setdiff1d(np.arange(start, stop), segment.removed) - start] if segment.removed else values
+            yield values[segment.rows(start, stop) - start] if segment.removed else values
 
     def plan(self, segment: Segment) -> ScorePlan:
         """What a segment's scores are bound to."""
