@@ -37,6 +37,7 @@ fmt: $(STAMP)  ## format, and mend what the linter can
 bench: $(STAMP)  ## run the benchmarks (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
 	$(BIN)/python benchmarks/cur_choices.py
+	$(BIN)/python benchmarks/build_cost.py
 
 docs: $(STAMP)  ## write docs/cli.md anew from the commands' help
 	$(BIN)/python scripts/make_cli_reference.py
