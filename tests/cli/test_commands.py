@@ -59,6 +59,18 @@ def test_shards_are_published_by_the_last_one(run: Run) -> None:
     assert run("verify", "x.anncur")["problems"] == []
 
 
+def test_an_unfinished_build_is_kept_by_gc_unless_it_is_told_otherwise(run: Run) -> None:
+    run(*BUILD, "--max-calls", "700", code=1)
+    assert run("gc", "x.anncur")["deleted"] == []
+    assert len(run("gc", "x.anncur", "--drafts")["deleted"]) == 1
+    assert run(*BUILD)["calls"] == 30 * 60 + 8
+
+
+def test_a_capped_build_goes_on_where_it_was(run: Run) -> None:
+    assert "cap of 700 calls" in run(*BUILD, "--max-calls", "700", code=1)
+    assert run(*BUILD)["calls"] == 30 * 60 + 8 - 700
+
+
 def test_damage_is_named_with_code_1_and_repaired_on_request(run: Run) -> None:
     run(*BUILD)
     (chunk,) = Path("x.anncur").glob("segments/*/scores/c/0/0")
@@ -96,6 +108,8 @@ def digest(path: str) -> str:
         (["search", "nowhere", "q"], "no index at nowhere"),
         (["info", "nowhere"], "no index at nowhere"),
         (["remove", "nowhere", "a"], "no index at nowhere"),
+        (["tune", "nowhere"], "no index at nowhere"),
+        (["gc", "nowhere"], "no index at nowhere"),
         ([*BUILD, "--shard", "x"], "--shard must look like 0/4"),
         ([*BUILD, "--shard", "4/4"], "shard must be"),
         ([*BUILD[:-1], "no_such_module:score"], "no scorer 'no_such_module:score'"),
@@ -107,6 +121,7 @@ def test_mistakes_end_in_one_clear_line(run: Run, arguments: list[str], problem:
     assert shown.startswith("error: ")
     assert problem in shown
     assert len(shown.splitlines()) == 1
+    assert not Path("nowhere").exists()
 
 
 def test_what_people_see_names_the_next_step(run: Run) -> None:

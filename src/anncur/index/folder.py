@@ -85,7 +85,7 @@ class FolderStorage:
         raise StorageError(f"{self.folder} changed {TRIES} times while it was being read")
 
     def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
-        with writer_lock(self.folder):
+        with self._changing():
             version = self.newest()
             manifest, queries = version.manifest, version.queries()
             chunk_size = version.plan(manifest.segments[0]).items_per_chunk
@@ -97,7 +97,7 @@ class FolderStorage:
             publish(self.folder, replace(manifest, segments=(*manifest.segments, Segment(draft.name)), files=files))
 
     def remove(self, item_ids: Iterable[str]) -> None:
-        with writer_lock(self.folder):
+        with self._changing():
             version = self.newest()
             there = version.items()
             gone = {there.row(item_id) for item_id in item_ids}
@@ -114,7 +114,7 @@ class FolderStorage:
             )
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
-        with writer_lock(self.folder):
+        with self._changing():
             version = self.newest()
             tuned = self._learn_again(version, Settings(anchors, seed), progress=progress)
             publish(self.folder, replace(tuned, anchors=anchors, seed=seed))
@@ -131,7 +131,7 @@ class FolderStorage:
         return problems or [f"no index at {self.folder}"]
 
     def repair(self, scorer: GuardedScorer, *, progress: Progress) -> list[str]:
-        with writer_lock(self.folder):
+        with self._changing():
             version = self.newest()
             damaged = [name for name, _ in version.damage()]
             for name in damaged:
@@ -149,10 +149,11 @@ class FolderStorage:
         return self.verify()
 
     def gc(self, *, drafts: bool) -> list[str]:
-        with writer_lock(self.folder):
-            doomed = self._unneeded(newest_manifest(self.folder), with_drafts=drafts) if self.has_index() else []
-            if drafts and not self.has_index():
-                doomed = list((self.folder / SEGMENTS).glob("*"))
+        with self._changing():
+            if self.has_index():
+                doomed = self._unneeded(newest_manifest(self.folder), with_drafts=drafts)
+            else:
+                doomed = list((self.folder / SEGMENTS).glob("*")) if drafts else []
             for path in doomed:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [str(path.relative_to(self.folder)) for path in doomed]
@@ -187,6 +188,14 @@ class FolderStorage:
             files={**files, **segment_files(self.folder, draft.name)},
         )
         publish(self.folder, manifest)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock of an index that is there."""
+        if not self.folder.is_dir():
+            raise InputError(f"no index at {self.folder}; build one with `anncur build`")
+        with writer_lock(self.folder):
+            yield
 
     def _learn_again(self, version: Version, settings: Settings, *, progress: Progress) -> Manifest:
         """The same version with what can be learnt from its scores; costs no calls."""
