@@ -256,7 +256,7 @@ class TextDigest:
 def metadata_json(item: Item) -> str:
     """An item's metadata as text, the same text for the same metadata."""
     try:
-        return json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True)
+        return json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}") from error
 

@@ -108,7 +108,10 @@ class ScorePlan:
     @classmethod
     def from_json(cls, text: str | bytes) -> ScorePlan:
         """Read what `to_json` wrote."""
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise DamagedError(f"the plan of some exact scores can't be read: {error}") from error
 
 
 class Chunks(Protocol):

@@ -31,7 +31,7 @@ def test_a_builder_that_is_stopped_until_the_other_has_ended_completes_the_same_
         programs.wait_until(lambda: programs.n_lines(log) > 0)
         stopped.send_signal(signal.SIGSTOP)
         assert programs.run(_shard(path, (1, 2))) == Outcome(0)
-        with pytest.raises(InputError, match="no index"):
+        with pytest.raises(InputError, match="unfinished build"):
             programs.open_index(path)
         stopped.send_signal(signal.SIGCONT)
         assert programs.finish(stopped) == Outcome(0)

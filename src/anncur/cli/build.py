@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -84,9 +85,11 @@ def build(
     if as_json:
         print_json({"path": str(out), "is_complete": is_complete, "calls": index.build_calls})
     elif is_complete:
-        console().print(f"{out} is ready; {index.build_calls:,} calls. Try: anncur search {out} 'what you look for'")
+        command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
+        console().print(f"{out} is ready; {index.build_calls:,} calls. Try: {command}", markup=False, soft_wrap=True)
     else:
-        console().print(f"This shard of {out} is done with {index.build_calls:,} calls; others are still missing.")
+        told = f"This shard of {out} is done with {index.build_calls:,} calls; others are still missing."
+        console().print(told, markup=False, soft_wrap=True)
 
 
 def add(
@@ -127,7 +130,7 @@ def remove(
     if as_json:
         print_json({"path": str(index), "version": version, "removed": ids})
     else:
-        console().print(f"Removed {len(ids)} item(s); {index} is at version {version}.", markup=False)
+        console().print(f"Removed {len(set(ids))} item(s); {index} is at version {version}.", markup=False)
 
 
 def _tell(opened: Index, path: Path, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from anncur.datasets.jsonl import read_queries
+from anncur.errors import InputError
 from anncur.items import Query
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
@@ -27,7 +28,7 @@ OwnScorerOption = Annotated[
 ]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one call of the scorer.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]
-MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in all.")]
+MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in this run.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
 
 
@@ -48,6 +49,8 @@ def import_from_here() -> None:
 def anchor_queries_from(path: Path, n_anchors: int | None, seed: int) -> list[Query]:
     """All queries of a file, or so many of them, drawn at random."""
     queries = list(read_queries(path))
+    if not queries:
+        raise InputError(f"{path} holds no queries; anchor queries are what an index learns from")
     if n_anchors is None or n_anchors >= len(queries):
         return queries
     return [queries[position] for position in np.random.default_rng(seed).permutation(len(queries))[:n_anchors]]

@@ -44,7 +44,7 @@ def search(
 
 def _show(out: Console, hits: Hits) -> None:
     for hit in hits:
-        text = hit.item.full_text.replace("\n", ": ", 1)
+        text = " ".join(hit.item.full_text.replace("\n", ": ", 1).split())
         out.print(f"{hit.score:9.4f}  {hit.id}  {text}", markup=False, no_wrap=True, overflow="ellipsis")
     cut = ", cut short" if hits.is_partial else ""
     out.print(f"{hits.calls} calls in {hits.seconds:.2f} s{cut}", style="dim")

@@ -126,9 +126,28 @@ def storing(path: Path, n_bytes: int) -> Iterator[None]:
         raise
     except OSError as error:
         needed = f" ({n_bytes:,} bytes)" if n_bytes else ""
-        raise StorageError(
-            f"can't store or read {path}{needed}: {error.strerror or error}; what was there before is untouched"
-        ) from error
+        raise StorageError(f"can't store or read {path}{needed}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Show that a file is being worked with, so that nobody deletes it; several may."""
+    with storing(path, 0):
+        handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether somebody is working with a file."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return not _try_lock(handle)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -27,9 +27,9 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
-from anncur.errors import DamagedError, InputError, StorageError, UnknownIdError
+from anncur.errors import DamagedError, InputError, LockedError, StorageError, UnknownIdError
 from anncur.index.build import Learned, Settings, check_stability, learn
-from anncur.index.files import STAGING, FileRecord, write_file, writer_lock
+from anncur.index.files import STAGING, FileRecord, in_use, is_in_use, write_file, writer_lock
 from anncur.index.manifest import (
     ANCHORS,
     LEARNED,
@@ -38,15 +38,17 @@ from anncur.index.manifest import (
     RANKS,
     Manifest,
     Segment,
+    is_whole_index,
     manifest_path,
     newest_manifest,
+    no_index,
     publish,
     read_manifest,
     versions,
 )
 from anncur.index.memory import places_of
 from anncur.index.pilot import drop_pilot, read_pilot
-from anncur.index.segments import SCORES, SEGMENTS, Draft, drafts, make_draft, open_matrix, segment_files
+from anncur.index.segments import PLAN, SCORES, SEGMENTS, Draft, drafts, make_draft, open_matrix, segment_files
 from anncur.index.snapshot import Snapshot, StoredItems
 from anncur.index.version import Version
 from anncur.items import Item, ItemLike, Query, as_item, duplicate_id
@@ -67,8 +69,8 @@ class FolderStorage:
         self._own_retrievers = retrievers or {}
 
     def has_index(self) -> bool:
-        """Whether any version was published."""
-        return bool(versions(self.folder))
+        """Whether there is a version that verifies."""
+        return is_whole_index(self.folder)
 
     def newest(self) -> Version:
         """The newest version that verifies."""
@@ -120,7 +122,7 @@ class FolderStorage:
             publish(self.folder, replace(tuned, anchors=anchors, seed=seed))
 
     def verify(self) -> list[str]:
-        problems = []
+        problems: list[str] = []
         for number in versions(self.folder):
             try:
                 version = Version(self.folder, read_manifest(self.folder, number))
@@ -128,7 +130,9 @@ class FolderStorage:
                 problems.append(str(error))
                 continue
             return problems + [str(error) for _, error in version.damage()]
-        return problems or [f"no index at {self.folder}"]
+        if not problems:
+            raise no_index(self.folder)
+        return problems
 
     def repair(self, scorer: GuardedScorer, *, progress: Progress) -> list[str]:
         with self._changing():
@@ -150,10 +154,8 @@ class FolderStorage:
 
     def gc(self, *, drafts: bool) -> list[str]:
         with self._changing():
-            if self.has_index():
-                doomed = self._unneeded(newest_manifest(self.folder), with_drafts=drafts)
-            else:
-                doomed = list((self.folder / SEGMENTS).glob("*")) if drafts else []
+            doomed = self._unneeded(newest_manifest(self.folder)) if self.has_index() else []
+            doomed += self._idle_drafts() if drafts else []
             for path in doomed:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [str(path.relative_to(self.folder)) for path in doomed]
@@ -192,8 +194,8 @@ class FolderStorage:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock of an index that is there."""
-        if not self.folder.is_dir():
-            raise InputError(f"no index at {self.folder}; build one with `anncur build`")
+        if not versions(self.folder) and not drafts(self.folder):
+            raise no_index(self.folder)
         with writer_lock(self.folder):
             yield
 
@@ -250,9 +252,15 @@ class FolderStorage:
         found = segment_files(self.folder, segment.name)
         return {name: record for name, record in found.items() if f"/{SCORES}/" in name}
 
-    def _unneeded(self, newest: Manifest, *, with_drafts: bool) -> list[Path]:
-        kept = {segment.name for segment in newest.segments}
-        kept |= set() if with_drafts else {path.name for path in drafts(self.folder)}
+    def _idle_drafts(self) -> list[Path]:
+        found = drafts(self.folder)
+        for draft in found:
+            if is_in_use(draft / PLAN):
+                raise LockedError(f"{draft} is being filled by another process; wait for it, or end it")
+        return found
+
+    def _unneeded(self, newest: Manifest) -> list[Path]:
+        kept = {segment.name for segment in newest.segments} | {path.name for path in drafts(self.folder)}
         learned = {name.split("/")[1] for name in newest.files if name.startswith(LEARNED)}
         older = [manifest_path(self.folder, number) for number in versions(self.folder) if number < newest.version]
         return [
@@ -287,14 +295,15 @@ def build_in_folder(
         if shard is not None:
             held.close()
         pilot = read_pilot(folder, scorer)
-        draft.matrix.fill(
-            scorer,
-            queries,
-            draft.items.between,
-            shard=shard or (0, 1),
-            known=None if pilot is None else pilot.known,
-            progress=progress,
-        )
+        with in_use(folder / SEGMENTS / draft.name / PLAN):
+            draft.matrix.fill(
+                scorer,
+                queries,
+                draft.items.between,
+                shard=shard or (0, 1),
+                known=None if pilot is None else pilot.known,
+                progress=progress,
+            )
         if shard is not None:
             if draft.matrix.n_missing:
                 return storage

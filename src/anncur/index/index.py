@@ -113,6 +113,10 @@ class Index:
             )
         else:
             check_shard(shard)
+            if exact_scores is not None:
+                raise InputError("exact_scores go with path=None; on disk a build goes on by itself")
+            if not isinstance(path, (str, Path)) or not str(path):
+                raise InputError(f"path must be the name of a folder or None, got {path!r}")
             storage = build_in_folder(
                 Path(path),
                 items,

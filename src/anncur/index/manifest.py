@@ -116,10 +116,22 @@ def newest_manifest(folder: Path) -> Manifest:
         if problems and versions(folder)[:1] != known[:1]:
             continue  # not damaged but thrown away, because a newer one was published
         if manifest is None:
-            raise problems[0] if problems else InputError(f"no index at {folder}; build one with `anncur build`")
+            raise problems[0] if problems else no_index(folder)
         for problem in problems:
             warnings.warn(f"{problem}; version {manifest.version} is used instead", DamagedWarning, stacklevel=2)
         return manifest
+
+
+def is_whole_index(folder: Path) -> bool:
+    """Whether there is a manifest that verifies."""
+    return _first_whole(folder, versions(folder))[0] is not None
+
+
+def no_index(folder: Path) -> InputError:
+    """The error for a folder that holds no index, or not yet."""
+    if any(folder.glob("segments/*/plan.json")):
+        return InputError(f"{folder} holds an unfinished build; run the same `anncur build` again to go on with it")
+    return InputError(f"no index at {folder}; build one with `anncur build`")
 
 
 def _first_whole(folder: Path, known: list[int]) -> tuple[Manifest | None, list[DamagedError]]:

@@ -28,7 +28,7 @@ from anncur.index.files import (
     write_file,
 )
 from anncur.index.item_store import ItemStore, write_items
-from anncur.index.manifest import read_manifest, versions
+from anncur.index.manifest import is_whole_index, newest_manifest, read_manifest, versions
 from anncur.items import ItemLike, Query, no_items
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScorePlan
@@ -75,11 +75,14 @@ def make_draft(
         if not n_items:
             raise no_items()
         if not (segment / PLAN).exists():
-            _check_welcome(folder, plan, is_first=is_first)
+            if is_first:
+                _check_welcome(folder, plan)
             with storing(segment, 0):
                 make_folder(segment)
                 os.rename(staged, segment / ITEMS)
             write_file(segment / PLAN, plan.to_json().encode())
+        else:
+            _mend_draft(folder, name, plan, staged)
     finally:
         staged.unlink(missing_ok=True)
     return Draft(name, plan, ItemStore(segment / ITEMS), open_matrix(folder, name, plan))
@@ -111,9 +114,25 @@ def segment_files(folder: Path, name: str) -> dict[str, FileRecord]:
     return {str(path.relative_to(folder)): record_file(path) for path in paths}
 
 
-def _check_welcome(folder: Path, plan: ScorePlan, *, is_first: bool) -> None:
-    """Refuse to begin beside another index or an unfinished segment: most likely that was meant to be gone on with."""
-    if is_first and versions(folder):
+def _mend_draft(folder: Path, name: str, plan: ScorePlan, staged: Path) -> None:
+    """Put back what a segment has lost since it was begun, where that is known to be the same."""
+    segment = folder / SEGMENTS / name
+    is_published = segment not in drafts(folder)
+    if not is_published and (segment / PLAN).read_bytes() != plan.to_json().encode():
+        write_file(segment / PLAN, plan.to_json().encode())
+    wanted = record_file(staged)
+    if is_published:  # only what the manifest lists will do
+        wanted = newest_manifest(folder).files.get(f"{SEGMENTS}/{name}/{ITEMS}", wanted)
+    is_whole = (segment / ITEMS).exists() and record_file(segment / ITEMS) == wanted
+    if not is_whole and record_file(staged) == wanted:
+        with storing(segment, 0):
+            os.rename(staged, segment / ITEMS)
+            sync_folder(segment)
+
+
+def _check_welcome(folder: Path, plan: ScorePlan) -> None:
+    """Refuse to begin beside another index or an unfinished one: most likely that was meant to be gone on with."""
+    if is_whole_index(folder):
         raise InputError(f"{folder} holds another index; add to it, or choose another place")
     for segment in drafts(folder):
         try:
