@@ -14,11 +14,14 @@ from anncur.errors import (
     DuplicateIdError,
     FingerprintError,
     InputError,
+    LockedError,
     PlanError,
     ScorerError,
     ScorerOutputError,
     UnknownIdError,
 )
+from anncur.index.files import in_use
+from anncur.index.folder import FolderStorage
 from anncur.scores import ScoreMatrix, ScorePlan
 from worlds import World, low_rank_scores
 
@@ -207,3 +210,62 @@ def test_a_matrix_is_kept_at_any_tensorstore_location() -> None:
     np.testing.assert_array_equal(matrix.all(), scores.T)
     np.testing.assert_array_equal(matrix.rows(np.array([29, 0, 8])), scores.T[[29, 0, 8]])
     assert len(world.scorer.pairs) == 120
+
+
+def test_a_lost_manifest_or_damaged_items_are_mended_by_building_again(tmp_path: Path, make_world: MakeWorld) -> None:
+    world, path = make_world(), tmp_path / "x.anncur"
+    before = build(path, world).digest()
+    world.scorer.pairs.clear()
+    for damaged in ("manifests/00000001.json", "segments/*/items.sqlite"):
+        (file,) = path.glob(damaged)
+        file.write_bytes(b"damaged")
+        build(path, world)
+        assert anncur.Index.open(path, world.scorer).digest() == before
+    assert len(world.scorer.pairs) == 8  # the check of stability, when it was published anew
+
+
+def test_a_damaged_plan_of_an_unfinished_build_is_written_anew(tmp_path: Path, make_world: MakeWorld) -> None:
+    world, path = make_world(), tmp_path / "x.anncur"
+    with pytest.raises(ScorerError):
+        build_capped(path, world, max_calls=300)
+    (plan,) = path.glob("segments/*/plan.json")
+    plan.write_bytes(plan.read_bytes().replace(b"anchor", b"axchor"))
+    build(path, world)
+    assert anncur.Index.open(path, world.scorer).verify() == []
+
+
+def test_a_failed_add_stands_in_nobodys_way_and_is_gone_on_with(tmp_path: Path, make_world: MakeWorld) -> None:
+    world, path = make_world(), tmp_path / "x.anncur"
+    build(path, world, 20)
+    capped = anncur.Index.open(path, anncur.load_scorer(world.scorer, max_calls=100))
+    with pytest.raises(ScorerError):
+        capped.add(world.items[20:40])
+    index = anncur.Index.open(path, world.scorer)
+    index.add(world.items[40:])
+    world.scorer.pairs.clear()
+    index.add(world.items[20:40])
+    assert len(world.scorer.pairs) == 20 * 10 - 100
+    assert len(index) == 60
+
+
+def test_gc_touches_no_folder_that_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "segments" / "precious").mkdir(parents=True)
+    with pytest.raises(InputError, match="no index at"):
+        FolderStorage(tmp_path).gc(drafts=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["segments"]
+
+
+def test_gc_leaves_a_draft_that_somebody_is_filling(tmp_path: Path, make_world: MakeWorld) -> None:
+    world, path = make_world(), tmp_path / "x.anncur"
+    with pytest.raises(ScorerError):
+        build_capped(path, world, max_calls=300)
+    (plan,) = path.glob("segments/*/plan.json")
+    with in_use(plan), pytest.raises(LockedError, match="being filled"):
+        FolderStorage(path).gc(drafts=True)
+    assert len(FolderStorage(path).gc(drafts=True)) == 1
+
+
+def test_scores_in_memory_do_not_go_with_a_path(tmp_path: Path, make_world: MakeWorld) -> None:
+    world = make_world()
+    with pytest.raises(InputError, match="exact_scores go with path=None"):
+        build(tmp_path / "x.anncur", world, exact_scores=build(None, world).exact_scores)
