@@ -24,10 +24,10 @@ COLUMNS = "row, id, title, text, metadata, crc"
 ITEMS_PER_SELECT = 500  # below SQLite's limit on parameters
 
 
-def write_items(path: Path, items: Iterable[ItemLike], *, first_position: int = 0) -> tuple[int, str]:
+def write_items(path: Path, items: Iterable[ItemLike]) -> tuple[int, str]:
     """Write items to a new file as they come; returns how many there are, and a digest of all that they hold.
 
-    Until it is whole, the file has another name. `first_position` is where positions begin in messages."""
+    Until it is whole, the file has another name."""
     check_items(items)
     staged = path.with_name(path.name + STAGING)
     staged.unlink(missing_ok=True)
@@ -40,7 +40,7 @@ def write_items(path: Path, items: Iterable[ItemLike], *, first_position: int = 
             "(row INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, text TEXT, metadata TEXT, crc INTEGER)"
         )
         for count, item in enumerate(items, start=1):
-            checked = as_item(item, position=first_position + count - 1)
+            checked = as_item(item, position=count - 1)
             _insert(connection, count - 1, checked)
             digest.add_item(checked)
         connection.commit()
