@@ -17,8 +17,9 @@ LAYERS = [
     ["errors"],
     ["arrays", "texts", "progress", "numbers"],
     ["items"],
-    ["ranking"],
-    ["scorers", "candidates", "datasets"],
+    ["ranking", "tokens", "datasets"],
+    ["models"],
+    ["scorers", "candidates"],
     ["scores", "factors"],
     ["anchors"],
     ["search"],
@@ -28,7 +29,7 @@ LAYERS = [
     ["cli"],
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
-HEAVY = ["torch", "transformers", "sentence_transformers", "ray", "fastapi", "faiss", "sklearn", "matplotlib", "bm25s"]
+HEAVY = ["torch", "transformers", "sentence_transformers", "ray", "fastapi", "faiss", "sklearn", "matplotlib", "bm25s", "onnxruntime"]
 
 
 def modules() -> list[Path]:

@@ -20,7 +20,7 @@ Read = TypeVar("Read", Item, Query)
 def read_items(path: StrPath) -> Iterator[Item]:
     """Items of a JSON-lines file (`id` or `_id`, `text`, perhaps `title`, `metadata`), or of a BEIR folder's corpus."""
     file = _file(path, "corpus.jsonl")
-    return (_at(where, Item.from_record, record) for where, record in _records(file))
+    return (_at(where, Item.from_record, record) for where, record in read_records(file))
 
 
 def read_queries(path: StrPath) -> Iterator[Query]:
@@ -30,7 +30,7 @@ def read_queries(path: StrPath) -> Iterator[Query]:
     file = _file(path, "queries.jsonl")
     if file.name.removesuffix(".gz").endswith(".txt"):
         return (_at(where, Query.parse, line.strip()) for where, line in _lines(file))
-    return (_at(where, Query.from_record, record) for where, record in _records(file))
+    return (_at(where, Query.from_record, record) for where, record in read_records(file))
 
 
 def _file(path: StrPath, name_in_folder: str) -> Path:
@@ -60,7 +60,7 @@ def _open(file: Path) -> TextIO:
     return file.open(encoding="utf-8-sig")
 
 
-def _records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, line in _lines(file):
         try:
             record = json.loads(line)

@@ -1,0 +1,68 @@
+"""What a model's folder holds, beside the weights: `anncur.json` with its kind and the format of its texts.
+
+    config.json, model.safetensors   as transformers writes them ([EMB]: the encoder; [CLS]: a sequence classifier)
+    tokenizer.json                   as the tokenizers library writes it
+    anncur.json                      the `ModelCard` below
+
+Needs no torch: `export.py` and the scorers read it too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from anncur.errors import FileFormatError, InputError
+from anncur.tokens import PairFormat
+
+CARD = "anncur.json"
+Kind: TypeAlias = Literal["cross-encoder", "dual-encoder"]
+Head: TypeAlias = Literal["emb", "cls", "mean"]  # where scores are read: three marks, the pooled [CLS], or the mean
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What somebody must know to run a model."""
+
+    kind: Kind
+    head: Head
+    text: PairFormat
+    is_shared: bool = True  # a dual encoder with one tower for queries and items
+
+    def write(self, folder: Path) -> None:
+        """Write `anncur.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CARD).write_text(json.dumps({"format": 1, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: str | Path, *, kind: Kind) -> ModelCard:
+        """Read a folder's `anncur.json`, and refuse one of another kind."""
+        file = Path(folder) / CARD
+        if not file.is_file():
+            raise InputError(f"no {file}; pass a folder that `anncur train` or `anncur distill` wrote")
+        card = cls.from_record(_read_json(file), where=str(file))
+        if card.kind != kind:
+            raise InputError(f"{folder} holds a {card.kind}, where a {kind} is needed; pass another folder")
+        return card
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any], *, where: str) -> ModelCard:
+        """Read what `write` wrote."""
+        version = record.pop("format", None)
+        if version != 1:
+            raise FileFormatError(f"{where}: format {version!r} is not known here; a newer anncur may read it")
+        try:
+            return replace(cls(**record), text=PairFormat(**record["text"]))
+        except (TypeError, KeyError) as error:
+            raise FileFormatError(f"{where}: not a model's description: {error}") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(f"{file}: not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{file}: must hold one JSON object, got {type(found).__name__}")
+    return found
