@@ -21,8 +21,14 @@ Exit codes: 0 done, 1 an error that you can mend, 2 wrong usage, 70 a bug in ann
 
 def reference() -> str:
     """The whole page."""
-    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
-    return "\n".join([INTRODUCTION, *(section(*arguments) for arguments in [[], *([name] for name in names)])])
+    return "\n".join([INTRODUCTION, section(), *(section(*words) for words in all_commands())])
+
+
+def all_commands() -> list[list[str]]:
+    """The words of every command, those of groups included."""
+    own = [[command.callback.__name__] for command in app.registered_commands if command.callback]
+    groups = [(group.name, group.typer_instance) for group in app.registered_groups]
+    return own + [[str(name), str(command.name)] for name, group in groups for command in group.registered_commands]
 
 
 def section(*arguments: str) -> str:

@@ -24,6 +24,7 @@ LAYERS = [
     ["anchors"],
     ["search"],
     ["index"],
+    ["training"],
     ["evaluation"],
     ["__init__"],
     ["cli"],

@@ -73,8 +73,8 @@ class PairTokenizer:
         tokenizer.encode_special_tokens = True  # a text that says "[SEP]" means these five characters
         self._tokenizer = tokenizer
         self._cls, self._sep, self.pad = (_known(tokenizer, token) for token in ("[CLS]", "[SEP]", "[PAD]"))
-        if format.marks:
-            self._marks = [_known(tokenizer, token) for token in (MENTION_START, MENTION_END, ENTITY)]
+        marks = (MENTION_START, MENTION_END, ENTITY) if format.marks else ("[", "]")
+        self._marks = [_known(tokenizer, token) for token in marks]
 
     @classmethod
     def from_folder(cls, folder: str | Path, format: PairFormat) -> PairTokenizer:
@@ -93,7 +93,7 @@ class PairTokenizer:
             return cls(Tokenizer.from_str(text), format)
         except InputError:
             raise
-        except Exception as error:  # noqa: BLE001 (tokenizers raises bare Exception)
+        except Exception as error:
             raise FileFormatError(f"this is no tokenizer.json: {error}") from error
 
     @property
@@ -112,17 +112,19 @@ class PairTokenizer:
         return self.queries([query])[0]
 
     def queries(self, queries: Sequence[Query]) -> list[Tokens]:
-        """A mention is kept whole as far as there is room; the context next to it comes before what is further away."""
-        if not self.format.marks:
-            texts = self._encode(query.text for query in queries)
-            return [self._tokens([self._cls, *text[: self.format.query_length - 2], self._sep]) for text in texts]
+        """A mention is kept whole as far as there is room; the context next to it comes before what is further away.
+
+        In a format without marks a mention stands in square brackets, as in the query's `marked_text`."""
         spans = [query.mention or (0, len(query.text)) for query in queries]
         parts = self._encode(
             part
             for query, (start, end) in zip(queries, spans, strict=True)
             for part in (query.text[:start], query.text[start:end], query.text[end:])
         )
-        return [self._marked_query(*parts[first : first + 3]) for first in range(0, len(parts), 3)]
+        return [
+            self._query(*parts[3 * number : 3 * number + 3], marks=self._around(query))
+            for number, query in enumerate(queries)
+        ]
 
     def items(self, items: Sequence[Item]) -> list[Tokens]:
         """Items with their [SEP]; a description is cut before a title, and [ENT] is always there."""
@@ -155,13 +157,20 @@ class PairTokenizer:
         batch = self.assemble([start] * len(texts), texts)
         return PairBatch(batch.token_ids, np.zeros_like(batch.mask), batch.position_ids, batch.mask, batch.marks)
 
-    def _marked_query(self, left: list[int], mention: list[int], right: list[int]) -> Tokens:
-        start, end, _ = self._marks
-        mention = mention[: self.format.query_length - 4]
-        room = self.format.query_length - 4 - len(mention)
+    def _around(self, query: Query) -> list[list[int]]:
+        """What stands before and after the mention."""
+        if not self.format.marks and query.mention is None:
+            return [[], []]
+        return [[mark] for mark in self._marks[:2]]
+
+    def _query(self, left: list[int], mention: list[int], right: list[int], *, marks: list[list[int]]) -> Tokens:
+        before, after = marks
+        room = self.format.query_length - 2 - len(before) - len(after)
+        mention = mention[:room]
+        room -= len(mention)
         n_left = min(len(left), max(room - len(right), room // 2))
         left, right = left[len(left) - n_left :], right[: room - n_left]
-        return self._tokens([self._cls, *left, start, *mention, end, *right, self._sep])
+        return self._tokens([self._cls, *left, *before, *mention, *after, *right, self._sep])
 
     def _item(self, title: list[int], text: list[int]) -> Tokens:
         entity = [self._marks[2]] if self.format.marks else []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from anncur.candidates.base import Retriever
+from anncur.candidates.mention import MentionOnly
 from anncur.errors import InputError
 
 
@@ -23,10 +25,19 @@ def load_retrievers(retrievers: Iterable[str | Retriever]) -> dict[str, Retrieve
     return found
 
 
+def load_linking_retriever(name: str) -> Retriever:
+    """A retriever that looks for a query's mention: words alone and untrained encoders don't see what is marked."""
+    return MentionOnly(_named(name)) if name in _LEXICAL else _named(name)
+
+
 def _named(name: str) -> Retriever:
-    if name not in _BUILTIN:
-        raise InputError(f"no retriever {name!r}; take one of {', '.join(_BUILTIN)}, or pass an object")
-    return _BUILTIN[name]()
+    if name in _LEXICAL:
+        return _LEXICAL[name]()
+    if name == "minilm" or Path(name).is_dir():
+        return _dual_encoder(name)
+    raise InputError(
+        f"no retriever {name!r}; take one of {', '.join(_LEXICAL)}, minilm, the folder of a dual encoder, or an object"
+    )
 
 
 def _bm25() -> Retriever:
@@ -41,4 +52,12 @@ def _tfidf() -> Retriever:
     return TfIdf()
 
 
-_BUILTIN: dict[str, Callable[[], Retriever]] = {"bm25": _bm25, "tfidf": _tfidf}
+def _dual_encoder(source: str) -> Retriever:
+    try:
+        from anncur.candidates.dual_encoder import load_dual_encoder_retriever
+    except ModuleNotFoundError as error:
+        raise InputError(f"the retriever {source!r} needs {error.name}; run pip install 'anncur[train]'") from error
+    return load_dual_encoder_retriever(source)
+
+
+_LEXICAL: dict[str, Callable[[], Retriever]] = {"bm25": _bm25, "tfidf": _tfidf}

@@ -11,9 +11,11 @@ import anncur
 from anncur.cli.build import add, build, remove
 from anncur.cli.demo import demo
 from anncur.cli.frame import at_the_edge
+from anncur.cli.link import link
 from anncur.cli.maintain import gc, info, tune, verify
 from anncur.cli.plan import plan
 from anncur.cli.search import search
+from anncur.cli.train import distill, train
 
 app = typer.Typer(
     name="anncur",
@@ -23,8 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo, plan, build, search, add, remove, verify, info, tune, gc):
+for command in (demo, plan, build, search, add, remove, verify, info, tune, gc, distill, link):
     app.command()(at_the_edge(command))
+app.add_typer(train)
 
 
 def _print_version(value: bool) -> None:

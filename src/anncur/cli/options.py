@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +32,15 @@ BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most 
 RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]
 MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in this run.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Around imports that an extra brings: say which one, where it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(f"this needs {error.name}; run pip install 'anncur[{extra}]'") from error
 
 
 def scorer_from(

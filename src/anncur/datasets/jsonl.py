@@ -61,6 +61,7 @@ def _open(file: Path) -> TextIO:
 
 
 def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every line's JSON object, and where it stands."""
     for where, line in _lines(file):
         try:
             record = json.loads(line)

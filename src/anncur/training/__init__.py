@@ -1,0 +1,1 @@
+"""Training and distillation: examples and negatives, one visible loop, a task per model. Needs the extra `train`."""

@@ -1,0 +1,33 @@
+"""Arrays that cost minutes to make, kept in a folder under a name that says what they were made from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """The array that `make` gives, from the folder if it was made before from the same."""
+    file = folder / f"{kind}-{hashlib.sha256(made_from.encode()).hexdigest()[:20]}.npy"
+    if file.exists():
+        found: NDArray[Any] = np.load(file, allow_pickle=False)
+        return found
+    made = make()
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.part")
+    with unfinished.open("wb") as out:
+        np.save(out, made, allow_pickle=False)
+    os.replace(unfinished, file)
+    return made
+
+
+def file_digest(file: Path) -> str:
+    """A short name of a file's content."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]

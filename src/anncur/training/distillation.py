@@ -1,0 +1,149 @@
+"""A dual encoder distilled from a cross-encoder, on the exact scores of one set of items: the paper's baseline.
+
+Reads queries, items and the (n_queries, n_items) exact scores that an index was built from. Both losses of the paper:
+`match` takes the cross-entropy to the cross-encoder's softmax over its own top `n_top` items; `pair` sets the
+cross-encoder's rank-j item against the dual encoder's rank-j item that isn't among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.errors import InputError
+from anncur.items import Item, Query
+from anncur.models.encoders import DualEncoder
+from anncur.ranking import top_k
+from anncur.tokens import Tokens
+from anncur.training.cache import cached
+
+Loss: TypeAlias = Literal["match", "pair"]
+RECALL_K, RECALL_AT = 10, 50  # validation: how much of the cross-encoder's top 10 is in the dual encoder's top 50
+
+
+@dataclass(frozen=True)
+class ScoredQueries:
+    """Queries with the exact scores of all items."""
+
+    queries: Sequence[Query]
+    items: Sequence[Item]
+    exact_scores: FloatMatrix  # (n_queries, n_items)
+
+    def __post_init__(self) -> None:
+        expected = (len(self.queries), len(self.items))
+        if self.exact_scores.shape != expected:
+            raise InputError(
+                f"exact scores must be {expected} for these queries and items, got {self.exact_scores.shape}"
+            )
+
+    def split(self, share: float, seed: int) -> tuple[ScoredQueries, ScoredQueries]:
+        """The queries to train on, and a share held out."""
+        order = np.random.default_rng(seed).permutation(len(self.queries))
+        n_held_out = max(1, round(share * len(order)))
+        if n_held_out >= len(order):
+            raise InputError(f"distillation needs at least 2 scored queries, got {len(order)}")
+        return self.take(np.sort(order[n_held_out:])), self.take(np.sort(order[:n_held_out]))
+
+    def take(self, rows: Positions) -> ScoredQueries:
+        """Some of the queries."""
+        return ScoredQueries([self.queries[row] for row in rows], self.items, self.exact_scores[rows])
+
+
+@dataclass
+class DistillationTask:
+    """Trains a dual encoder to have the cross-encoder's best items among its own."""
+
+    model: DualEncoder
+    train_on: ScoredQueries
+    held_out: ScoredQueries
+    kind: Loss
+    mined: Path
+    n_top: int = 100
+    queries_per_batch: int = 1
+    seed: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "task": "distillation",
+            "loss": self.kind,
+            "n_top": self.n_top,
+            "queries_per_batch": self.queries_per_batch,
+            "scores": [list(self.train_on.exact_scores.shape), float(self.train_on.exact_scores.sum(dtype=np.float64))],
+            "head": self.model.head,
+            "is_shared": self.model.is_shared,
+        }
+
+    def n_batches(self) -> int:
+        return -(-len(self.train_on.queries) // self.queries_per_batch)
+
+    def batches(self, epoch: int) -> Sequence[tuple[Positions, NDArray[np.int64]]]:
+        """Rows, and the items that each is trained on: the best, and for `pair` as many false positives."""
+        items = self._best
+        if self.kind == "pair":
+            wrong = cached(
+                self.mined, "false-positives", f"{self.describe()} {self.seed} {epoch}", self._false_positives
+            )
+            items = np.hstack([items, wrong])
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(items))
+        starts = range(0, len(order), self.queries_per_batch)
+        return [(rows, items[rows]) for rows in (order[start : start + self.queries_per_batch] for start in starts)]
+
+    def loss(self, batch: tuple[Positions, NDArray[np.int64]]) -> Tensor:
+        rows, items = batch
+        queries = self.model.query_vectors([self._queries[row] for row in rows])
+        vectors = self.model.item_vectors([self._items[item] for item in items.ravel().tolist()])
+        logits = self.model.scale * torch.einsum("qh,qih->qi", queries, vectors.view(*items.shape, -1))
+        if self.kind == "match":
+            exact = np.take_along_axis(self.train_on.exact_scores[rows], items, axis=1).astype(np.float32)
+            return functional.cross_entropy(logits, torch.from_numpy(exact).softmax(dim=-1))
+        right, wrong = logits.chunk(2, dim=1)
+        return -functional.logsigmoid(right - wrong).mean()
+
+    def evaluate(self) -> float:
+        approx_scores = self._dual_scores(self.held_out.queries)
+        return retrieval_recall(self.held_out.exact_scores, approx_scores, k=RECALL_K, n_retrieved=RECALL_AT)
+
+    def save(self, folder: Path) -> None:
+        self.model.save(folder)
+
+    @cached_property
+    def _queries(self) -> list[Tokens]:
+        return self.model.tokenizer.queries(self.train_on.queries)
+
+    @cached_property
+    def _items(self) -> list[Tokens]:
+        return self.model.tokenizer.items(self.train_on.items)
+
+    @cached_property
+    def _best(self) -> NDArray[np.int64]:
+        """The cross-encoder's best items, best first. (n_queries, n_top)"""
+        n_top = min(self.n_top, len(self.train_on.items) // 2)
+        return np.stack([top_k(row, n_top) for row in self.train_on.exact_scores])
+
+    def _false_positives(self) -> NDArray[np.int64]:
+        """The dual encoder's best items that aren't among the cross-encoder's. (n_queries, n_top)"""
+        approx_scores = self._dual_scores(self.train_on.queries)
+        np.put_along_axis(approx_scores, self._best, -np.inf, axis=1)
+        return np.stack([top_k(row, self._best.shape[1]) for row in approx_scores])
+
+    def _dual_scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        item_vectors = self.model.embed_tokens(self._items, are_items=True)
+        return self.model.embed_queries(queries) @ item_vectors.T
+
+
+def retrieval_recall(exact_scores: FloatMatrix, approx_scores: FloatMatrix, *, k: int, n_retrieved: int) -> float:
+    """How much of the exact top k is among the `n_retrieved` best guesses, on average."""
+
+    def recall(exact: FloatVector, approx: FloatVector) -> float:
+        return float(np.isin(top_k(exact, k), top_k(approx, n_retrieved)).mean())
+
+    return float(np.mean([recall(exact, approx) for exact, approx in zip(exact_scores, approx_scores, strict=True)]))

@@ -1,0 +1,296 @@
+"""Whole trainings, from a folder of data to a model's folder: what the commands `anncur train …` run.
+
+Data is in ZESHEL's layout. What takes minutes (mined negatives, a teacher's scores) is kept in a cache folder, so
+that a training that was stopped, or another one on the same data, doesn't pay again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anncur.candidates.base import Retriever
+from anncur.candidates.dual_encoder import MINILM, load_dual_encoder_retriever, minilm_folder
+from anncur.candidates.loading import load_retrievers
+from anncur.candidates.mention import MentionOnly
+from anncur.datasets.zeshel import Zeshel, read_worlds
+from anncur.errors import InputError
+from anncur.models.checkpoint import CARD
+from anncur.models.encoders import (
+    CrossEncoder,
+    DualEncoder,
+    load_cross_encoder,
+    load_dual_encoder,
+    new_cross_encoder,
+    new_dual_encoder,
+)
+from anncur.progress import Progress, silent
+from anncur.tokens import PairFormat, PairTokenizer
+from anncur.training.cache import cached, file_digest
+from anncur.training.cross_encoder import CrossEncoderTask, Teacher
+from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
+from anncur.training.dual_encoder import DualEncoderTask
+from anncur.training.examples import Examples, draw_candidates, pools, score_candidates, split_by_world, whole_pool
+from anncur.training.loop import LogRow, TrainSettings, ignore_row, train
+from anncur.training.negatives import Candidates, NegativeSettings
+
+NegativeKind: TypeAlias = Literal["random", "tfidf", "mined"]
+TEACHER_BLOCK = 512  # mentions that a teacher scores between two saves
+CONTEXT_WORDS = 128  # before and after a mention, more than any text format keeps
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """Which mentions are trained on, and which are held out to choose the best checkpoint."""
+
+    folder: Path
+    train_worlds: Sequence[str] | None = None  # all of the split `train`
+    dev_worlds: Sequence[str] | None = None  # all of the split `val`
+    mentions: int | None = None  # drawn in proportion; all of them
+    dev_mentions: int | None = 60  # of each world
+    dev_candidates: int = 16  # the dual encoder's best, beside the right one
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEncoderJob:
+    """Everything that decides what `train_cross_encoder` makes."""
+
+    data: DataSettings
+    network: str = MINILM  # a folder or name that the weights start from
+    head: Literal["emb", "cls"] = "emb"
+    layers: int | None = None
+    width: int | None = None
+    text: PairFormat = field(default_factory=PairFormat)
+    kind: NegativeKind = "mined"
+    negatives: NegativeSettings = field(default_factory=NegativeSettings)
+    dual_encoder: str = MINILM  # mines negatives, and the candidates held out
+    mentions_per_batch: int = 4
+    teacher: Path | None = None
+    gold_weight: float = 0.5
+    train: TrainSettings = field(default_factory=TrainSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class DualEncoderJob:
+    """Everything that decides what `train_dual_encoder` makes."""
+
+    data: DataSettings
+    network: str = MINILM
+    head: Literal["cls", "mean"] = "mean"
+    is_shared: bool = True
+    layers: int | None = None
+    text: PairFormat = field(default_factory=PairFormat)
+    negatives: NegativeSettings = field(default_factory=NegativeSettings)
+    dual_encoder: str = MINILM  # finds the candidates held out
+    mentions_per_batch: int = 8
+    train: TrainSettings = field(default_factory=TrainSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationJob:
+    """Everything that decides what `distill` makes, apart from the scores.
+
+    The dual encoder starts from `start`: the folder of a trained one (`base+ce`), or a network that has never seen a
+    link (`scratch+ce`)."""
+
+    start: str = MINILM
+    loss: Literal["match", "pair", "best"] = "best"
+    n_top: int = 100
+    queries_per_batch: int = 1
+    validation: float = 0.1  # the share of queries held out
+    text: PairFormat = field(default_factory=PairFormat)  # where `start` is no trained dual encoder
+    train: TrainSettings = field(default_factory=lambda: TrainSettings(epochs=10, evaluations=1))
+
+
+def train_cross_encoder(
+    job: CrossEncoderJob,
+    out: Path,
+    *,
+    cache: Path | None = None,
+    progress: Progress = silent,
+    on_row: Callable[[LogRow], None] = ignore_row,
+) -> list[LogRow]:
+    """Train a cross-encoder into the folder `out`; the same job again goes on where it was stopped."""
+    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    torch.manual_seed(job.train.seed)  # new layers and heads start from it
+    model = new_cross_encoder(network_source(job.network), job.head, job.text, layers=job.layers, width=job.width)
+    examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
+    negative_pools = kept.pools(examples, job.kind, job.negatives.pool, seed=job.train.seed)
+    task = CrossEncoderTask(
+        model=model,
+        examples=examples,
+        pools=negative_pools,
+        negatives=job.negatives,
+        dev=dev,
+        dev_candidates=whole_pool(dev, kept.pools(dev, "mined", job.data.dev_candidates)),
+        mentions_per_batch=job.mentions_per_batch,
+        seed=job.train.seed,
+        teacher=None if job.teacher is None else kept.teacher(job, examples, negative_pools),
+        source=job.kind if job.kind != "mined" else f"mined by {job.dual_encoder}",
+    )
+    return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def train_dual_encoder(
+    job: DualEncoderJob,
+    out: Path,
+    *,
+    cache: Path | None = None,
+    progress: Progress = silent,
+    on_row: Callable[[LogRow], None] = ignore_row,
+) -> list[LogRow]:
+    """Train a dual encoder into the folder `out`; the same job again goes on where it was stopped."""
+    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    torch.manual_seed(job.train.seed)
+    model = new_dual_encoder(
+        network_source(job.network), job.text, head=job.head, is_shared=job.is_shared, layers=job.layers
+    )
+    examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
+    task = DualEncoderTask(
+        model=model,
+        examples=examples,
+        negatives=job.negatives,
+        dev=dev,
+        dev_candidates=whole_pool(dev, kept.pools(dev, "mined", job.data.dev_candidates)),
+        mined=out / "mined",
+        mentions_per_batch=job.mentions_per_batch,
+        seed=job.train.seed,
+        progress=progress,
+    )
+    return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def distill(
+    job: DistillationJob,
+    scored: ScoredQueries,
+    out: Path,
+    *,
+    progress: Progress = silent,
+    on_row: Callable[[LogRow], None] = ignore_row,
+) -> list[LogRow]:
+    """Train a dual encoder towards exact scores, into the folder `out`.
+
+    With the loss `best` both are tried, in folders below `out`, and the one that is better on held-out queries is
+    copied into `out`. Gives the rows of the chosen one."""
+    if job.loss != "best":
+        return _distill_with(job.loss, job, scored, out, progress=progress, on_row=on_row)
+    tries = {
+        kind: _distill_with(kind, job, scored, out / kind, progress=progress, on_row=on_row) for kind in get_args(Loss)
+    }
+    best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
+    load_dual_encoder(out / best).save(out)
+    return tries[best]
+
+
+def _distill_with(
+    kind: Loss,
+    job: DistillationJob,
+    scored: ScoredQueries,
+    out: Path,
+    *,
+    progress: Progress,
+    on_row: Callable[[LogRow], None],
+) -> list[LogRow]:
+    train_on, held_out = scored.split(job.validation, job.train.seed)
+    task = DistillationTask(
+        model=_start(job),
+        train_on=train_on,
+        held_out=held_out,
+        kind=kind,
+        mined=out / "mined",
+        n_top=job.n_top,
+        queries_per_batch=job.queries_per_batch,
+        seed=job.train.seed,
+    )
+    return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def _start(job: DistillationJob) -> DualEncoder:
+    torch.manual_seed(job.train.seed)
+    if (Path(job.start) / CARD).is_file():
+        return load_dual_encoder(job.start)
+    return new_dual_encoder(network_source(job.start), job.text, head="mean", is_shared=True)
+
+
+def _examples(data: DataSettings, tokenizer: PairTokenizer, seed: int) -> tuple[Examples, Examples]:
+    """Mentions to train on, and mentions of other worlds to choose the best checkpoint by."""
+    worlds = Zeshel(data.folder, context_words=CONTEXT_WORDS)
+    train_worlds = list(read_worlds(worlds, "train", data.train_worlds))
+    dev_worlds = list(read_worlds(worlds, "val", data.dev_worlds))
+    return (
+        Examples.draw(train_worlds, tokenizer, n=data.mentions, seed=seed),
+        Examples.draw_from_each(dev_worlds, tokenizer, n=data.dev_mentions, seed=0),
+    )
+
+
+class _Kept:
+    """What a job needs and a cache may have."""
+
+    def __init__(self, folder: Path, dual_encoder: str, progress: Progress) -> None:
+        self._folder = folder
+        self._dual_encoder = dual_encoder
+        self._progress = progress
+
+    def pools(self, examples: Examples, kind: NegativeKind, n: int, *, seed: int = 0) -> list[NDArray[np.int64]]:
+        """Negatives to draw from, of each world."""
+        if kind == "random":
+            return pools(examples, None, n, seed=seed)
+        miner = f"{self._dual_encoder} {_digest(self._dual_encoder)}" if kind == "mined" else kind
+        n = min(n, min(len(world.items) for world in examples.worlds) - 1)
+        rows = cached(
+            self._folder,
+            f"pools-{kind}",
+            f"{examples.describe()} {miner} {n}",
+            lambda: np.concatenate(pools(examples, self._retriever(kind), n, progress=self._progress)),
+        )
+        return split_by_world(examples, rows)
+
+    def teacher(self, job: CrossEncoderJob, examples: Examples, negative_pools: Sequence[NDArray[np.int64]]) -> Teacher:
+        """The teacher's scores of candidates that are drawn once."""
+        assert job.teacher is not None
+        candidates = draw_candidates(examples, negative_pools, job.negatives, seed=[job.train.seed, 0])
+        teacher = load_cross_encoder(job.teacher)
+        same_tokens = teacher.tokenizer.fingerprint == examples.tokenizer.fingerprint
+        read = examples if same_tokens else Examples(examples.worlds, teacher.tokenizer, examples.chosen)
+        digest = f"{examples.describe()} {asdict(job.negatives)} {job.kind} {job.dual_encoder} {job.train.seed}"
+        scores = self._teacher_scores(teacher, read, candidates, f"{_digest(str(job.teacher))} {digest}")
+        return Teacher(candidates, scores, job.gold_weight)
+
+    def _teacher_scores(
+        self, teacher: CrossEncoder, examples: Examples, candidates: Candidates, made_from: str
+    ) -> NDArray[np.float32]:
+        blocks = []
+        for start in range(0, len(candidates), TEACHER_BLOCK):
+            rows = np.arange(start, min(start + TEACHER_BLOCK, len(candidates)))
+            block = cached(
+                self._folder,
+                "teacher",
+                f"{made_from} {start} {len(rows)}",
+                lambda rows=rows: score_candidates(teacher, examples, candidates, rows),  # type: ignore[misc]
+            )
+            blocks.append(block)
+            self._progress("the teacher's scores", int(rows[-1]) + 1, len(candidates))
+        return np.concatenate(blocks)
+
+    def _retriever(self, kind: NegativeKind) -> Retriever:
+        if kind == "tfidf":
+            return MentionOnly(load_retrievers(["tfidf"])["tfidf"])
+        return load_dual_encoder_retriever(self._dual_encoder)
+
+
+def network_source(network: str) -> str | Path:
+    """`minilm` by its name, everything else as it is."""
+    return minilm_folder() if network == MINILM else network
+
+
+def _digest(model: str) -> str:
+    """What a model's weights are, so that a cache made with others isn't used."""
+    file = Path(network_source(model)) / "model.safetensors"
+    if not file.is_file():
+        raise InputError(f"no file {file}; pass {MINILM!r}, or the folder of a model that was trained here")
+    return file_digest(file)
