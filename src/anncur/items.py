@@ -19,12 +19,16 @@ from anncur.errors import DuplicateIdError, InputError, InvalidTextError, Unknow
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that can be found."""
+    """One thing that can be found.
+
+    `prepared` is what the scorer made of this item once, kept beside it in an index and filled in for that scorer
+    alone. It is no part of what the item is: not of its equality, its digest or its metadata. Don't set it."""
 
     id: str
     text: str
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    prepared: bytes = field(default=b"", repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -246,7 +250,7 @@ class TextDigest:
             self._digest.update(encoded)
 
     def add_item(self, item: Item) -> None:
-        """Take in all that an item holds."""
+        """Take in all that an item is; what a scorer made of it is no part of that."""
         self.add(item.id, item.title, item.text, metadata_json(item))
 
     def __str__(self) -> str:

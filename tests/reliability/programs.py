@@ -24,7 +24,7 @@ import anncur
 from anncur.arrays import FloatVector
 from anncur.errors import AnncurError
 from anncur.scores import StoredChunks
-from worlds import World, low_rank_scores
+from worlds import CountingScorer, World, low_rank_scores
 
 N_BUILT, N_ADDED, N_QUERIES, ITEMS_PER_CHUNK = 90, 30, 6, 8
 PAIRS_PER_CHUNK = ITEMS_PER_CHUNK * N_QUERIES
@@ -68,14 +68,26 @@ class Outcome:
     message: str = ""
 
 
+class PreparingScorer(CountingScorer):
+    """Counts pairs, and refuses items that come without what it made of them."""
+
+    def prepare(self, items: Sequence[anncur.Item]) -> list[bytes]:
+        return [item.full_text.encode() for item in items]
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> FloatVector:
+        assert [item.prepared for item in items] == self.prepare(items)
+        return super().score(query, items)
+
+
 class LoggingScorer:
-    """Scores from a fixed matrix, and appends a line per pair to a file before it answers."""
+    """Scores as another one does, and appends a line per pair to a file before it answers."""
 
     def __init__(self, inner: Any, log: str | None, seconds_per_call: float) -> None:
         self._inner = inner
         self._seconds = seconds_per_call
         self._log = os.open(log or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.fingerprint = inner.fingerprint
+        self.prepare = inner.prepare
 
     def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> FloatVector:
         os.write(self._log, "".join(f"{query.text}\t{item.id}\n" for item in items).encode())
@@ -85,7 +97,9 @@ class LoggingScorer:
 
 def make_world() -> World:
     """The same items, queries and scores in every process."""
-    return World(low_rank_scores(N_QUERIES, N_BUILT + N_ADDED, rank=4, noise=0.1))
+    world = World(low_rank_scores(N_QUERIES, N_BUILT + N_ADDED, rank=4, noise=0.1))
+    world.scorer = PreparingScorer(world.scorer)
+    return world
 
 
 def build(path: Path | str, scorer: object = None, **options: Any) -> anncur.Index:

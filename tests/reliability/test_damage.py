@@ -26,7 +26,9 @@ Damage: TypeAlias = Callable[[bytes, np.random.Generator], bytes | None]
 
 
 class ChecksumScorer:
-    """Scores by a checksum of the texts, so that a text with one letter changed gets another score."""
+    """Scores by a checksum of the texts, so that a text with one letter changed gets another score.
+
+    Sees the texts just as it has prepared them: backwards."""
 
     fingerprint = "checksum of texts"
 
@@ -35,7 +37,10 @@ class ChecksumScorer:
 
     def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
         self.pairs.extend((query.text, item.id) for item in items)
-        return [zlib.crc32(f"{query.text} {item.full_text}".encode()) % 9973 for item in items]
+        return [zlib.crc32(query.text.encode() + item.prepared) % 9973 for item in items]
+
+    def prepare(self, items: Sequence[anncur.Item]) -> list[bytes]:
+        return [item.full_text[::-1].encode() for item in items]
 
 
 def flip_a_bit(content: bytes, rng: np.random.Generator) -> bytes:
@@ -114,7 +119,7 @@ def test_repair_scores_just_the_items_of_a_damaged_chunk_again(damage: Damage, t
     assert (again.verify(), again.digest(), answers(again)) == ([], digest, truth[max(truth)])
 
 
-@pytest.mark.parametrize("name", ["anchors.int64", "ranks.int16", "zarr.json"])
+@pytest.mark.parametrize("name", ["anchors.int64", "ranks.int16", "zarr.json", "prepared.sqlite"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_repair_derives_without_calls_what_can_be_derived(name: str, damage: Damage, tmp_path: Path) -> None:
     truth = make_index(tmp_path)

@@ -6,6 +6,7 @@
       manifests/00000001.json         what each version consists of
       segments/…/plan.json            what a segment's scores are bound to
       segments/…/items.sqlite         its items
+      segments/…/prepared.sqlite      what the scorer made of them, if it makes anything
       segments/…/scores/              their exact scores, a zarr v3 array
       learned/…/anchors.int64, ranks.int16
 
@@ -30,10 +31,12 @@ from anncur.candidates.base import Retriever
 from anncur.errors import DamagedError, InputError, LockedError, StorageError, UnknownIdError
 from anncur.index.build import Learned, Settings, check_stability, learn
 from anncur.index.files import STAGING, FileRecord, in_use, is_in_use, write_file, writer_lock
+from anncur.index.item_store import Store
 from anncur.index.manifest import (
     ANCHORS,
     LEARNED,
     MANIFESTS,
+    PREPARED,
     QUERIES,
     RANKS,
     Manifest,
@@ -48,7 +51,17 @@ from anncur.index.manifest import (
 )
 from anncur.index.memory import places_of
 from anncur.index.pilot import drop_pilot, read_pilot
-from anncur.index.segments import PLAN, SCORES, SEGMENTS, Draft, drafts, make_draft, open_matrix, segment_files
+from anncur.index.segments import (
+    PLAN,
+    SCORES,
+    SEGMENTS,
+    Draft,
+    drafts,
+    make_draft,
+    open_matrix,
+    prepare_once,
+    segment_files,
+)
 from anncur.index.snapshot import Snapshot, StoredItems
 from anncur.index.version import Version
 from anncur.items import Item, ItemLike, Query, as_item, duplicate_id
@@ -138,10 +151,10 @@ class FolderStorage:
         with self._changing():
             version = self.newest()
             damaged = [name for name, _ in version.damage()]
-            for name in damaged:
-                if f"/{SCORES}/" in name:
-                    (self.folder / name).unlink(missing_ok=True)
-            files = dict(version.manifest.files)
+            for name in filter(_is_made_by_the_scorer, damaged):
+                (self.folder / name).unlink(missing_ok=True)
+            lost = {name for name in damaged if name.endswith(PREPARED)}  # made again, or else done without
+            files = {name: record for name, record in version.manifest.files.items() if name not in lost}
             for segment in version.manifest.segments:
                 files.update(self._refill(version, segment, scorer, progress=progress))
             mended = replace(version.manifest, files=files)
@@ -240,17 +253,20 @@ class FolderStorage:
     def _refill(
         self, version: Version, segment: Segment, scorer: GuardedScorer, *, progress: Progress
     ) -> dict[str, FileRecord]:
-        """Score what a segment has lost; returns the files of its scores as they are then."""
+        """Let the scorer make again what a segment has lost; returns the files that it makes, as they are then."""
+        name = f"{SEGMENTS}/{segment.name}"
         try:
             plan, queries = version.plan(segment), version.queries()
-            items = version.store(segment)
+            items: Store = version.store(segment)
+            if f"{name}/{PREPARED}" in version.manifest.files:
+                items = prepare_once(self.folder / name, items, scorer)
             if plan.n_anchor_queries:
                 matrix = open_matrix(self.folder, segment.name, plan)
                 matrix.fill(scorer, queries, items.between, progress=progress)
         except DamagedError:
             return {}  # without its plan, its items or the queries there is nothing to score
         found = segment_files(self.folder, segment.name)
-        return {name: record for name, record in found.items() if f"/{SCORES}/" in name}
+        return {name: record for name, record in found.items() if _is_made_by_the_scorer(name)}
 
     def _idle_drafts(self) -> list[Path]:
         found = drafts(self.folder)
@@ -349,6 +365,11 @@ def _new_only(items: Iterable[ItemLike], there: StoredItems) -> Iterator[Item]:
             first = there.position(new.id)
             raise duplicate_id(new.id, first, len(there) + number)
         yield new
+
+
+def _is_made_by_the_scorer(name: str) -> bool:
+    """Whether a file of an index holds what its scorer can make again."""
+    return f"/{SCORES}/" in name or name.endswith(f"/{PREPARED}")
 
 
 def _record(query: Query) -> dict[str, Any]:

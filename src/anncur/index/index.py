@@ -268,10 +268,8 @@ class Index:
     ) -> None:
         """Add the answers of a block, also when it fails half-way."""
         started = time.perf_counter()
-        meters = (
-            Meter(self._scorer, query, snapshot.items, budget=block.budget, deadline=deadline)
-            for query in block.queries
-        )
+        items = snapshot.items_for(self._scorer.fingerprint)
+        meters = (Meter(self._scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
         runs = [Run(meter) for meter in meters]
         try:
             run_rounds(policy, block, snapshot.knowledge, runs)

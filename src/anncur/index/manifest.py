@@ -19,9 +19,10 @@ from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.index.files import FileRecord, publish_file, write_file
 
-FORMAT = 1
+FORMATS = (1, 2)  # that we read; 2 where a scorer has prepared the items
 MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
+PREPARED = "prepared.sqlite"
 NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
 SIGNATURE = 66  # bytes: a newline, a hash in hex, a newline
 
@@ -57,9 +58,14 @@ class Manifest:
     ranks_shape: tuple[int, ...]
     files: Mapping[str, FileRecord]
 
+    @property
+    def format(self) -> int:
+        """The oldest format that holds all of this, so that no reader is turned away without need."""
+        return 2 if any(name.endswith(f"/{PREPARED}") for name in self.files) else 1
+
     def encode(self) -> bytes:
         """JSON, and a line with its hash."""
-        return _signed(json.dumps({"format": FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode())
+        return _signed(json.dumps({"format": self.format, **asdict(self)}, indent=1, sort_keys=True).encode())
 
     @classmethod
     def decode(cls, content: bytes, path: Path) -> Manifest:
@@ -69,8 +75,9 @@ class Manifest:
             raise DamagedError(f"{path} doesn't match its checksum")
         fields: dict[str, Any] = json.loads(body)
         found = fields.pop("format")
-        if found != FORMAT:
-            raise InputError(f"{path} has format {found}, this version of anncur reads format {FORMAT}; update anncur")
+        if found not in FORMATS:
+            known = " and ".join(map(str, FORMATS))
+            raise InputError(f"{path} has format {found}, this version of anncur reads {known}; update anncur")
         fields["segments"] = tuple(Segment(s["name"], tuple(s["removed"])) for s in fields["segments"])
         fields["splits"] = tuple((int(count), float(cutoff)) for count, cutoff in fields["splits"])
         fields["ranks_shape"] = tuple(fields["ranks_shape"])

@@ -12,7 +12,8 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.errors import InputError
 from anncur.index.build import Learned, Settings, check_stability, keeping, learn
-from anncur.index.snapshot import Snapshot, make_snapshot
+from anncur.index.prepared import prepare, with_prepared
+from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
@@ -26,9 +27,13 @@ class _State:
 
     version: int
     items: Corpus
+    prepared: list[bytes]  # what the scorer made of each item
     matrix: ScoreMatrix
     settings: Settings
     learned: Learned
+
+    def for_scorer(self) -> Prepared:
+        return Prepared(self.matrix.plan.scorer, Corpus(with_prepared(self.items, self.prepared)))
 
 
 class MemoryStorage:
@@ -55,6 +60,7 @@ class MemoryStorage:
             learned=state.learned,
             retrievers=self._retrievers,
             seed=state.settings.seed,
+            prepared=state.for_scorer() if any(state.prepared) else None,
         )
 
     def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
@@ -64,9 +70,12 @@ class MemoryStorage:
             if not new:
                 raise no_items()
             grown = Corpus([*state.items, *new])
+            values = prepare(new, scorer)
+            prepared = with_prepared(new, values)
             added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=_digest(new), n_items=len(new)))
-            added.fill(scorer, self._queries, lambda start, stop: new[start:stop], progress=progress)
-            self._become(state, grown, np.vstack([state.matrix.all(), added.all()]), state.learned)
+            added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
+            exact_scores = np.vstack([state.matrix.all(), added.all()])
+            self._become(replace(state, items=grown, prepared=[*state.prepared, *values]), exact_scores)
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._writing:
@@ -76,7 +85,9 @@ class MemoryStorage:
             if not len(kept):
                 raise InputError("an index needs at least one item; these are all that it has")
             learned = Learned(places_of(state.learned.anchor_items, kept), state.learned.splits)
-            self._become(state, Corpus(state.items.take(kept)), state.matrix.all()[kept], learned)
+            items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
+            exact_scores = state.matrix.all()[kept]
+            self._become(replace(state, items=items, prepared=prepared, learned=learned), exact_scores)
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         with self._writing:
@@ -93,10 +104,11 @@ class MemoryStorage:
     def gc(self, *, drafts: bool) -> list[str]:
         return []
 
-    def _become(self, state: _State, items: Corpus, values: FloatMatrix, learned: Learned) -> None:
-        plan = replace(state.matrix.plan, items=_digest(items), n_items=len(items))
-        matrix = ScoreMatrix.in_memory(plan, values)
-        self._state = replace(state, version=state.version + 1, items=items, matrix=matrix, learned=learned)
+    def _become(self, state: _State, exact_scores: FloatMatrix) -> None:
+        """Make this the next version, with these scores of its items."""
+        plan = replace(state.matrix.plan, items=_digest(state.items), n_items=len(state.items))
+        matrix = ScoreMatrix.in_memory(plan, exact_scores)
+        self._state = replace(state, version=state.version + 1, matrix=matrix)
 
 
 def places_of(positions: Positions, kept: Positions) -> Positions:
@@ -133,10 +145,12 @@ def build_in_memory(
         raise InputError(f"exact_scores must be a ScoreMatrix, got {type(matrix).__name__}")
     matrix.plan.check_same(plan)
     with keeping(matrix):
-        matrix.fill(scorer, queries, lambda start, stop: corpus[start:stop], progress=progress)
-        check_stability(watch, matrix, scorer, queries, lambda start, stop: corpus[start:stop])
+        values = prepare(corpus, scorer)
+        prepared = with_prepared(corpus, values)
+        matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)
+        check_stability(watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
         learned = learn(matrix, settings, progress=progress)
-    return MemoryStorage(_State(1, corpus, matrix, settings, learned), queries, retrievers)
+    return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, retrievers)
 
 
 def _digest(items: Iterable[Item]) -> str:

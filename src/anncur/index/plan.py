@@ -17,6 +17,7 @@ from anncur.candidates.loading import load_retrievers
 from anncur.errors import InputError
 from anncur.index.build import Settings, learn
 from anncur.index.pilot import PilotScores, write_pilot
+from anncur.index.prepared import prepare, with_prepared
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, check_items
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
@@ -82,6 +83,7 @@ def make_plan(
     rng = np.random.default_rng(seed)
     calls_before = scorer.calls_made
     n_items, n_text_bytes, sample = _sample(items, rng)
+    sample = with_prepared(sample, prepare(sample, scorer))  # as in the build, whose pace is to be measured
     pilot_queries = [queries[position] for position in rng.permutation(len(queries))[:MOST_PILOT_QUERIES]]
     pace = _warm_up(scorer, sample, pilot_queries[0])
     n_items_used, n_queries_used = _pilot_size(seconds / max(pace, 1e-9), len(sample), len(pilot_queries))
@@ -93,13 +95,17 @@ def make_plan(
         write_pilot(keep_at, PilotScores.of(scorer, pilot_items, pilot_queries, matrix.all()))
     recalls = _recalls(matrix, pilot_items, pilot_queries, seed=seed)
     n_pairs = n_items * len(queries)
+    n_prepared_bytes = n_items * sum(len(item.prepared) for item in sample) // len(sample)
     return BuildPlan(
         n_items=n_items,
         n_anchor_queries=len(queries),
         n_pairs=n_pairs,
         seconds_per_pair=pace,
         seconds=pace * n_pairs,
-        disk_bytes=4 * n_pairs + 2 * n_text_bytes + LEARNED_BYTES,  # SQLite takes about twice the texts
+        disk_bytes=4 * n_pairs
+        + 2 * n_text_bytes
+        + n_prepared_bytes
+        + LEARNED_BYTES,  # SQLite takes about twice the texts
         memory_bytes=4 * n_pairs + 200 * n_items,  # when it is opened: the scores, and the positions of the items
         pilot_items=n_items_used,
         pilot_queries=n_queries_used,

@@ -1,8 +1,9 @@
 """Segments on disk: some items, and their exact scores. Made once, filled, and never changed after they are published.
 
-    segments/<name>/plan.json      what the scores are bound to; the name comes from it
+    segments/<name>/plan.json        what the scores are bound to; the name comes from it
     segments/<name>/items.sqlite
-    segments/<name>/scores/        a zarr v3 array
+    segments/<name>/prepared.sqlite  what the scorer made of the items, if it makes anything
+    segments/<name>/scores/          a zarr v3 array
 
 A segment that no manifest lists is a draft: unfinished, and perhaps paid for in part."""
 
@@ -27,8 +28,9 @@ from anncur.index.files import (
     sync_folder,
     write_file,
 )
-from anncur.index.item_store import ItemStore, write_items
-from anncur.index.manifest import is_whole_index, newest_manifest, read_manifest, versions
+from anncur.index.item_store import ItemStore, Store, write_items
+from anncur.index.manifest import PREPARED, is_whole_index, newest_manifest, read_manifest, versions
+from anncur.index.prepared import PreparedStore, is_whole, write_prepared
 from anncur.items import ItemLike, Query, no_items
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScorePlan
@@ -39,11 +41,11 @@ PLAN, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
 
 @dataclass(frozen=True)
 class Draft:
-    """A segment that is being filled."""
+    """A segment that is being filled; its items are as the scorer gets them."""
 
     name: str
     plan: ScorePlan
-    items: ItemStore
+    items: Store
     matrix: ScoreMatrix
 
 
@@ -85,7 +87,19 @@ def make_draft(
             _mend_draft(folder, name, plan, staged)
     finally:
         staged.unlink(missing_ok=True)
-    return Draft(name, plan, ItemStore(segment / ITEMS), open_matrix(folder, name, plan))
+    stored: Store = ItemStore(segment / ITEMS)
+    if not _is_in_newest(folder, name):
+        stored = prepare_once(segment, stored, scorer)
+    return Draft(name, plan, stored, open_matrix(folder, name, plan))
+
+
+def prepare_once(segment: Path, items: Store, scorer: GuardedScorer) -> Store:
+    """A segment's items as their scorer gets them: with what it made of them, made now unless it is there whole."""
+    path = segment / PREPARED
+    if not (path.exists() and is_whole(path, len(items))):
+        path.unlink(missing_ok=True)
+        write_prepared(path, items, scorer)
+    return PreparedStore(items, path) if path.exists() else items
 
 
 def open_matrix(folder: Path, name: str, plan: ScorePlan) -> ScoreMatrix:
@@ -112,6 +126,11 @@ def segment_files(folder: Path, name: str) -> dict[str, FileRecord]:
     for parent in {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}:
         sync_folder(parent)
     return {str(path.relative_to(folder)): record_file(path) for path in paths}
+
+
+def _is_in_newest(folder: Path, name: str) -> bool:
+    """Whether a segment belongs to the newest version, and so must stay as it is."""
+    return is_whole_index(folder) and name in [segment.name for segment in newest_manifest(folder).segments]
 
 
 def _mend_draft(folder: Path, name: str, plan: ScorePlan, staged: Path) -> None:

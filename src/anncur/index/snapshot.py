@@ -17,9 +17,17 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.factors.cur import CurFactors
 from anncur.index.build import Learned
-from anncur.index.item_store import ItemStore
+from anncur.index.item_store import Store
 from anncur.items import Item, Items, Query, TextDigest, unknown_id
 from anncur.search.base import Knowledge
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Items with what a scorer made of them, and the fingerprint of that scorer."""
+
+    scorer: str
+    items: Items
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +39,13 @@ class Snapshot:
     items: Items
     knowledge: Knowledge
     n_chosen: int  # of the anchor items, those that a method chose
+    prepared: Prepared | None = None
+
+    def items_for(self, scorer: str) -> Items:
+        """The items as the scorer of this fingerprint gets them: what another one made of them is not for it."""
+        if self.prepared is None or self.prepared.scorer != scorer:
+            return self.items
+        return self.prepared.items
 
     def digest(self) -> str:
         """A hash of all that this version holds."""
@@ -55,18 +70,19 @@ def make_snapshot(
     learned: Learned,
     retrievers: Mapping[str, Retriever],
     seed: int,
+    prepared: Prepared | None = None,
 ) -> Snapshot:
     """Bring together what belongs to the items that are there; positions are theirs."""
     order = order_anchors(learned.anchor_items, len(items), np.random.default_rng(seed))
     lazy = {name: FittedOnUse(retriever, items) for name, retriever in retrievers.items()}
     knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy)
-    return Snapshot(version, queries, items, knowledge, n_chosen=len(learned.anchor_items))
+    return Snapshot(version, queries, items, knowledge, n_chosen=len(learned.anchor_items), prepared=prepared)
 
 
 class StoredItems:
     """`Items` that are spread over stores, without those that were removed."""
 
-    def __init__(self, stores: Sequence[ItemStore], rows: Sequence[Positions]) -> None:
+    def __init__(self, stores: Sequence[Store], rows: Sequence[Positions]) -> None:
         self._stores = stores
         self._rows = rows  # of each store, those that are there, in ascending order
         self._starts = np.concatenate([[0], np.cumsum([len(some) for some in rows])]).astype(np.int64)

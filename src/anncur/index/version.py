@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from anncur.candidates.loading import load_retrievers
 from anncur.errors import DamagedError
 from anncur.index.build import Learned
 from anncur.index.files import check_file, read_checked
-from anncur.index.item_store import ItemStore
-from anncur.index.manifest import ANCHORS, LEARNED, QUERIES, RANKS, Manifest, Segment
+from anncur.index.item_store import ItemStore, Store
+from anncur.index.manifest import ANCHORS, LEARNED, PREPARED, QUERIES, RANKS, Manifest, Segment
 from anncur.index.memory import places_of
+from anncur.index.prepared import PreparedStore
 from anncur.index.segments import ITEMS, PLAN, SCORES, SEGMENTS
-from anncur.index.snapshot import Snapshot, StoredItems, make_snapshot
+from anncur.index.snapshot import Prepared, Snapshot, StoredItems, make_snapshot
 from anncur.items import Query
 from anncur.scores import ScorePlan, chunk_key, decode_chunk
 from anncur.search.split import Split, SplitTable
@@ -37,21 +38,31 @@ class Version:
 
     def load(self, own_retrievers: Mapping[str, Retriever]) -> Snapshot:
         """All of it, checked."""
-        items = self.items()
+        stores = self._stores()
+        prepared = [
+            self._prepared(store, segment) for store, segment in zip(stores, self.manifest.segments, strict=True)
+        ]
         learned = self.learned()
         return make_snapshot(
             self.manifest.version,
             self.queries(),
-            items,
+            self._present(stores),
             self.vectors(),
             learned=Learned(places_of(learned.anchor_items, self.alive()), learned.splits),
             retrievers=load_retrievers([own_retrievers.get(name, name) for name in self.manifest.retrievers]),
             seed=self.manifest.seed,
+            prepared=Prepared(self.manifest.scorer, self._present(prepared)),
         )
 
     def items(self) -> StoredItems:
         """The items that are there."""
-        stores = [self.store(segment) for segment in self.manifest.segments]
+        return self._present(self._stores())
+
+    def _stores(self) -> list[ItemStore]:
+        return [self.store(segment) for segment in self.manifest.segments]
+
+    def _present(self, stores: Sequence[Store]) -> StoredItems:
+        """Of the items of all segments, those that are there."""
         segments = zip(stores, self.manifest.segments, strict=True)
         rows = [segment.rows(0, len(store)) for store, segment in segments]
         return StoredItems(stores, rows)
@@ -61,6 +72,14 @@ class Version:
         name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
         check_file(self.folder / name, self.manifest.files[name])
         return ItemStore(self.folder / name)
+
+    def _prepared(self, items: ItemStore, segment: Segment) -> Store:
+        """The items of a segment as their scorer gets them."""
+        name = f"{SEGMENTS}/{segment.name}/{PREPARED}"
+        if name not in self.manifest.files:
+            return items
+        check_file(self.folder / name, self.manifest.files[name])
+        return PreparedStore(items, self.folder / name)
 
     def alive(self) -> Positions:
         """The places, counted through all segments, of the items that are there."""

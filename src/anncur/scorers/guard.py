@@ -120,6 +120,27 @@ class GuardedScorer:
                 self._wait(attempt, deadline, failure)
         return self._call(query, items)
 
+    def prepare(self, items: Sequence[Item]) -> list[bytes]:
+        """What the scorer makes of items once, a value for each; empty values if it can't prepare."""
+        if not callable(getattr(self._scorer, "prepare", None)):
+            return [b""] * len(items)
+        try:
+            values = list(self._scorer.prepare(items))  # type: ignore[attr-defined]
+        except AnncurError:
+            raise
+        except Exception as error:  # foreign code: anything may come out of it
+            raise ScorerError(
+                f"the scorer {self.fingerprint} failed to prepare {len(items)} items with "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if len(values) != len(items) or not all(isinstance(value, bytes) for value in values):
+            kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+            raise ScorerOutputError(
+                f"prepare(items) of the scorer {self.fingerprint} must return one bytes value per item, "
+                f"got {len(values)} values ({kinds}) for {len(items)} items"
+            )
+        return values
+
     def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
         self._spend(len(items))
         try:
