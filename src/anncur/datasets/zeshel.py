@@ -15,7 +15,7 @@ from typing import Any
 
 from anncur.datasets.jsonl import read_records
 from anncur.errors import FileFormatError, InputError
-from anncur.items import Corpus, Item, Query
+from anncur.items import Corpus, Item, Query, TextDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,15 @@ class LinkingWorld:
     def queries(self) -> list[Query]:
         """The mentions' queries, in their order."""
         return [mention.query for mention in self.mentions]
+
+
+    def describe(self) -> str:
+        """A short name of exactly these entities and mentions."""
+        digest = TextDigest()
+        for item in self.items:
+            digest.add_item(item)
+        digest.add(*(f"{mention.entity_id} {mention.query.marked_text}" for mention in self.mentions))
+        return f"{self.name} {digest}"
 
 
 def read_worlds(data: Zeshel, split: str, worlds: Iterable[str] | None = None) -> Iterator[LinkingWorld]:

@@ -18,7 +18,7 @@ from anncur.candidates.base import Retriever
 from anncur.candidates.dual_encoder import MINILM, load_dual_encoder_retriever, minilm_folder
 from anncur.candidates.loading import load_retrievers
 from anncur.candidates.mention import MentionOnly
-from anncur.datasets.zeshel import Zeshel, read_worlds
+from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.errors import InputError
 from anncur.models.checkpoint import CARD
 from anncur.models.encoders import (
@@ -35,11 +35,12 @@ from anncur.training.cache import cached, file_digest
 from anncur.training.cross_encoder import CrossEncoderTask, Teacher
 from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
 from anncur.training.dual_encoder import DualEncoderTask
-from anncur.training.examples import Examples, draw_candidates, pools, score_candidates, split_by_world, whole_pool
+from anncur.training.examples import Examples, draw_candidates, pools, score_candidates, whole_pool
 from anncur.training.loop import LogRow, TrainSettings, ignore_row, train
-from anncur.training.negatives import Candidates, NegativeSettings
+from anncur.training.negatives import Candidates, NegativeSettings, retrieved_negatives
 
 NegativeKind: TypeAlias = Literal["random", "tfidf", "mined"]
+KEPT_POOL = 64  # wrong entities of every mention that a cache keeps, at least
 TEACHER_BLOCK = 512  # mentions that a teacher scores between two saves
 CONTEXT_WORDS = 128  # before and after a mention, more than any text format keeps
 
@@ -240,15 +241,23 @@ class _Kept:
         """Negatives to draw from, of each world."""
         if kind == "random":
             return pools(examples, None, n, seed=seed)
-        miner = f"{self._dual_encoder} {_digest(self._dual_encoder)}" if kind == "mined" else kind
         n = min(n, min(len(world.items) for world in examples.worlds) - 1)
-        rows = cached(
-            self._folder,
-            f"pools-{kind}",
-            f"{examples.describe()} {miner} {n}",
-            lambda: np.concatenate(pools(examples, self._retriever(kind), n, progress=self._progress)),
-        )
-        return split_by_world(examples, rows)
+        retriever = self._retriever(kind)
+        found = []
+        for number, (world, mentions) in enumerate(zip(examples.worlds, examples.chosen, strict=True)):
+            found.append(self._world_pool(world, retriever, kind, max(n, KEPT_POOL))[mentions, :n])
+            self._progress(f"negatives ({kind})", number + 1, len(examples.worlds))
+        return found
+
+    def _world_pool(self, world: LinkingWorld, retriever: Retriever, kind: NegativeKind, n: int) -> NDArray[np.int64]:
+        """The best wrong entities for all mentions of a world, whichever of them are trained on."""
+        miner = f"{self._dual_encoder} {_digest(self._dual_encoder)}" if kind == "mined" else kind
+
+        def mine() -> NDArray[np.int64]:
+            retriever.fit(world.items)
+            return retrieved_negatives(world, np.arange(len(world.mentions)), retriever, n)
+
+        return cached(self._folder, f"pool-{kind}", f"{world.describe()} {miner} {n}", mine)
 
     def teacher(self, job: CrossEncoderJob, examples: Examples, negative_pools: Sequence[NDArray[np.int64]]) -> Teacher:
         """The teacher's scores of candidates that are drawn once."""
