@@ -29,7 +29,7 @@ def read_queries(path: StrPath) -> Iterator[Query]:
     A file that ends in .txt has one query per line, with perhaps one `[mention]`."""
     file = _file(path, "queries.jsonl")
     if file.name.removesuffix(".gz").endswith(".txt"):
-        return (_at(where, Query.parse, line.strip()) for where, line in _lines(file))
+        return (_at(where, Query.parse, line.strip()) for where, line in read_lines(file))
     return (_at(where, Query.from_record, record) for where, record in read_records(file))
 
 
@@ -42,7 +42,7 @@ def _file(path: StrPath, name_in_folder: str) -> Path:
     return file
 
 
-def _lines(file: Path) -> Iterator[tuple[str, str]]:
+def read_lines(file: Path) -> Iterator[tuple[str, str]]:
     """Every line that isn't blank, and where it stands."""
     number = 0
     with _open(file) as lines:
@@ -62,7 +62,7 @@ def _open(file: Path) -> TextIO:
 
 def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every line's JSON object, and where it stands."""
-    for where, line in _lines(file):
+    for where, line in read_lines(file):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anncur.datasets.jsonl import read_records
-from anncur.errors import FileFormatError, InputError
+from anncur.errors import FileFormatError, InputError, UnknownIdError
 from anncur.items import Corpus, Item, Query, TextDigest
 
 
@@ -69,7 +69,7 @@ class Zeshel:
 
     def mentions(self, split: str, world: str | None = None) -> list[Mention]:
         """The mentions of a split, or of one world of it; a world without any is an error."""
-        rows = [row for row in self._rows(split) if world is None or row["corpus"] == world]
+        rows = [row for row in self._rows(split) if world in (None, row["corpus"])]
         if not rows:
             raise InputError(
                 f"world {world!r} has no mentions in split {split!r}; take one of {', '.join(self.worlds(split))}"
@@ -91,7 +91,10 @@ class Zeshel:
             file = self.folder / "mentions" / f"{split}.json"
             if not file.is_file():
                 raise InputError(f"no split {split!r} in {self.folder}; take one of {', '.join(self.splits)}")
-            self._mention_rows[split] = [_checked_mention(where, record) for where, record in read_records(file)]
+            rows = [_checked_mention(where, record) for where, record in read_records(file)]
+            if not rows:
+                raise FileFormatError(f"{file} holds no mentions; each line must be one")
+            self._mention_rows[split] = rows
         return self._mention_rows[split]
 
     @cached_property
@@ -132,8 +135,7 @@ class Zeshel:
 
     def _documents_of(self, name: str) -> dict[str, list[str]]:
         if name not in self._documents:
-            records = (record for _, record in read_records(self._world_file(name)))
-            self._documents[name] = {record["document_id"]: record["text"].split() for record in records}
+            self._documents[name] = {document.id: document.text.split() for document in self.entities(name)}
         return self._documents[name]
 
     def _world_file(self, world: str) -> Path:
@@ -158,7 +160,6 @@ class LinkingWorld:
         """The mentions' queries, in their order."""
         return [mention.query for mention in self.mentions]
 
-
     def describe(self) -> str:
         """A short name of exactly these entities and mentions."""
         digest = TextDigest()
@@ -173,7 +174,17 @@ def read_worlds(data: Zeshel, split: str, worlds: Iterable[str] | None = None) -
     for world in worlds or data.worlds(split):
         items = Corpus(data.entities(world))
         mentions = data.mentions(split, world)
-        yield LinkingWorld(world, items, mentions, [items.position(mention.entity_id) for mention in mentions])
+        yield LinkingWorld(world, items, mentions, [_gold(items, mention) for mention in mentions])
+
+
+def _gold(items: Corpus, mention: Mention) -> int:
+    try:
+        return items.position(mention.entity_id)
+    except UnknownIdError:
+        raise FileFormatError(
+            f"mention {mention.query.id!r}: its entity {mention.entity_id!r} is no document of its world "
+            f"{mention.world!r}; the mentions belong to other documents"
+        ) from None
 
 
 def _entity(where: str, record: dict[str, Any]) -> Item:
