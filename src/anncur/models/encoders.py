@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -20,6 +21,7 @@ from anncur.arrays import FloatMatrix, FloatVector
 from anncur.errors import InputError
 from anncur.items import Item, Query
 from anncur.models.checkpoint import Head, ModelCard
+from anncur.models.states import inputs, states_at
 from anncur.tokens import PairBatch, PairFormat, PairTokenizer, Tokens
 
 HEAD_WIDTH = 32  # of one attention head in a narrowed network, as in MiniLM
@@ -34,6 +36,7 @@ class CrossEncoder(nn.Module):
 
     def __init__(self, network: PreTrainedModel, tokenizer: PairTokenizer) -> None:
         super().__init__()
+        _check_positions(network, tokenizer.format.query_length + tokenizer.format.item_length)
         self.network = network
         self.tokenizer = tokenizer
 
@@ -69,9 +72,8 @@ class EmbCrossEncoder(CrossEncoder):
     head = "emb"
 
     def forward(self, batch: PairBatch) -> Tensor:
-        states: Tensor = self.network(**_inputs(batch)).last_hidden_state  # (n_pairs, width, hidden)
-        marks = torch.from_numpy(batch.marks).long()[:, :, None].expand(-1, -1, states.shape[-1])
-        start, end, entity = states.gather(1, marks).unbind(dim=1)  # (n_pairs, hidden) each
+        states = states_at(self.network, batch, torch.from_numpy(batch.marks).long())
+        start, end, entity = states.unbind(dim=1)  # (n_pairs, hidden) each
         return ((start + end) / 2 * entity).sum(dim=-1)
 
 
@@ -81,7 +83,12 @@ class ClsCrossEncoder(CrossEncoder):
     head = "cls"
 
     def forward(self, batch: PairBatch) -> Tensor:
-        logits: Tensor = self.network(**_inputs(batch)).logits  # (n_pairs, 1)
+        network: Any = self.network
+        if network.config.model_type != "bert":
+            logits: Tensor = network(**inputs(batch)).logits  # (n_pairs, 1)
+        else:
+            states = states_at(network, batch, torch.zeros(len(batch.mask), 1, dtype=torch.long))
+            logits = network.classifier(network.dropout(network.base_model.pooler(states)))
         return logits[:, 0]
 
 
@@ -95,6 +102,7 @@ class DualEncoder(nn.Module):
         self, query_tower: PreTrainedModel, item_tower: PreTrainedModel, tokenizer: PairTokenizer, *, head: Head = "cls"
     ) -> None:
         super().__init__()
+        _check_positions(item_tower, max(tokenizer.format.query_length, 1 + tokenizer.format.item_length))
         self.query_tower = query_tower
         self.item_tower = item_tower
         self.tokenizer = tokenizer
@@ -109,9 +117,9 @@ class DualEncoder(nn.Module):
         return self._vectors(self.item_tower, self.tokenizer.single(items, are_items=True))
 
     def _vectors(self, tower: PreTrainedModel, batch: PairBatch) -> Tensor:
-        states: Tensor = tower(**_inputs(batch)).last_hidden_state  # (n_texts, width, hidden)
         if self.head == "cls":
-            return states[:, 0]
+            return states_at(tower, batch, torch.zeros(len(batch.mask), 1, dtype=torch.long))[:, 0]
+        states: Tensor = tower(**inputs(batch)).last_hidden_state  # (n_texts, width, hidden)
         mask = torch.from_numpy(batch.mask)[:, :, None]
         return nn.functional.normalize((states * mask).sum(dim=1), dim=-1)
 
@@ -173,7 +181,7 @@ def load_cross_encoder(folder: str | Path) -> CrossEncoder:
     """Read what `CrossEncoder.save` wrote."""
     card = ModelCard.read(folder, kind="cross-encoder")
     factory = AutoModelForSequenceClassification if card.head == "cls" else AutoModel
-    network = _pretrained(factory, folder)
+    network = _pretrained(factory, folder, is_trained=True)
     return CROSS_ENCODERS[card.head](network, PairTokenizer.from_folder(folder, card.text))
 
 
@@ -188,8 +196,8 @@ def new_dual_encoder(
 def load_dual_encoder(folder: str | Path) -> DualEncoder:
     """Read what `DualEncoder.save` wrote."""
     card = ModelCard.read(folder, kind="dual-encoder")
-    item_tower = _pretrained(AutoModel, folder)
-    query_tower = item_tower if card.is_shared else _pretrained(AutoModel, Path(folder) / "query")
+    item_tower = _pretrained(AutoModel, folder, is_trained=True)
+    query_tower = item_tower if card.is_shared else _pretrained(AutoModel, Path(folder) / "query", is_trained=True)
     return DualEncoder(query_tower, item_tower, PairTokenizer.from_folder(folder, card.text), head=card.head)
 
 
@@ -205,19 +213,47 @@ def local_folder(source: str | Path) -> Path:
         raise InputError(f"no folder {source}, and no model of that name could be fetched: {error}") from error
 
 
-def _pretrained(factory: Any, source: str | Path) -> PreTrainedModel:
+def _pretrained(factory: Any, source: str | Path, *, is_trained: bool = False) -> PreTrainedModel:
+    """A network with all of its weights; only one that is still to be trained may lack a head."""
     folder = local_folder(source)
     if not (folder / "config.json").is_file():
         raise InputError(f"no file {folder / 'config.json'}; pass the folder of a transformers model")
     options = {"num_labels": 1} if factory is AutoModelForSequenceClassification else {}
     try:
         with _quiet():
-            network: PreTrainedModel = factory.from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32, **options
+            network, found = factory.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **options
             )
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise InputError(f"{folder} doesn't hold the weights of the network in its config.json: {error}") from error
-    return network
+    _check_is_bert_like(network, folder)
+    heads = ("pooler.", "classifier.") if not is_trained else ("pooler.",) if factory is AutoModel else ()
+    wrong = {name for name in found["missing_keys"] if not any(head in name for head in heads)}
+    wrong |= {name for name in found["unexpected_keys"] if "encoder.layer." in name}
+    if wrong:
+        raise InputError(
+            f"{folder} doesn't hold the weights of the network in its config.json: {len(wrong)} of them are missing "
+            f"or too many, such as {min(wrong)}"
+        )
+    return network  # type: ignore[no-any-return]
+
+
+def _check_is_bert_like(network: PreTrainedModel, folder: Path) -> None:
+    base: Any = network.base_model
+    embeddings = getattr(base, "embeddings", None)
+    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    is_bert_like = all(hasattr(embeddings, table) for table in tables) and hasattr(base.encoder, "layer")
+    if not is_bert_like or network.config.type_vocab_size < 2:
+        raise InputError(
+            f"{folder} holds a network of the kind {network.config.model_type!r}; take one like BERT, with position "
+            "embeddings and two token types"
+        )
+
+
+def _check_positions(network: PreTrainedModel, n_positions: int) -> None:
+    limit = network.config.max_position_embeddings
+    if n_positions > limit:
+        raise InputError(f"texts of {n_positions} tokens are longer than the {limit} that this network can read")
 
 
 @contextmanager
@@ -275,15 +311,6 @@ def _narrowed(network: PreTrainedModel, factory: Any, width: int, layers: int) -
 def _save(network: PreTrainedModel, folder: Path) -> None:
     with _quiet():
         network.save_pretrained(folder)
-
-
-def _inputs(batch: PairBatch) -> dict[str, Tensor]:
-    return {
-        "input_ids": torch.from_numpy(batch.token_ids).long(),
-        "token_type_ids": torch.from_numpy(batch.segment_ids).long(),
-        "position_ids": torch.from_numpy(batch.position_ids).long(),
-        "attention_mask": torch.from_numpy(batch.mask).long(),
-    }
 
 
 def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
