@@ -252,6 +252,15 @@ def test_an_older_index_takes_prepared_items_and_serves_both(tmp_path: Path) -> 
     assert format_of(tmp_path) == 1
 
 
+def test_building_a_finished_older_index_again_leaves_it_as_it_was(tmp_path: Path) -> None:
+    build(tmp_path, BareScorer())
+    before = sorted(tmp_path.rglob("*"))
+    scorer = TokenScorer()
+    build(tmp_path, scorer)
+    assert scorer.prepared == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_items_that_were_removed_and_come_back_are_whole(tmp_path: Path) -> None:
     scorer = TokenScorer()
     index = build(tmp_path, scorer, ITEMS[:12])
