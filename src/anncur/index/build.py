@@ -1,11 +1,11 @@
-"""The steps of a build after the items are scored: check the scorer, and derive what searches need.
+"""What a build is asked for, and its steps after the items are scored: check the scorer, derive what searches need.
 
 Reads exact scores, feeds the storages. Everything here but the stability check costs no calls."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from anncur.anchors import choose_anchors, sample_positions
 from anncur.arrays import Positions
+from anncur.candidates.base import Retriever
 from anncur.errors import AnncurWarning, ScorerError
-from anncur.items import Corpus, Query
+from anncur.items import Corpus, ItemLike, Query
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.metered import Meter
@@ -33,6 +34,19 @@ class Settings:
     seed: int = 0
     dtype: str = "float32"
     items_per_chunk: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """All that a build is asked for, checked but for the items, which are read as they come."""
+
+    items: Iterable[ItemLike]
+    queries: Sequence[Query]
+    scorer: GuardedScorer
+    settings: Settings
+    retrievers: Mapping[str, Retriever]
+    watch: StabilityWatch
+    progress: Progress
 
 
 @dataclass(frozen=True, eq=False)

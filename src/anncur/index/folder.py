@@ -10,27 +10,25 @@
       segments/…/scores/              their exact scores, a zarr v3 array
       learned/…/anchors.int64, ranks.int16
 
-A build writes a segment and then publishes a manifest; until then no reader knows of it. Killed at any moment, it goes
-on where it was."""
+`folder_build.py` makes it, and here it is read, changed and looked after. Whatever writes, writes a segment and then
+publishes a manifest; until then no reader knows of it."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.errors import DamagedError, InputError, LockedError, StorageError, UnknownIdError
-from anncur.index.build import Learned, Settings, check_stability, learn
-from anncur.index.files import STAGING, FileRecord, in_use, is_in_use, write_file, writer_lock
+from anncur.index.build import Learned, Settings, learn
+from anncur.index.files import STAGING, FileRecord, is_in_use, write_file, writer_lock
 from anncur.index.item_store import Store
 from anncur.index.manifest import (
     ANCHORS,
@@ -50,12 +48,10 @@ from anncur.index.manifest import (
     versions,
 )
 from anncur.index.memory import places_of
-from anncur.index.pilot import drop_pilot, read_pilot
 from anncur.index.segments import (
     PLAN,
     SCORES,
     SEGMENTS,
-    Draft,
     drafts,
     make_draft,
     open_matrix,
@@ -64,13 +60,11 @@ from anncur.index.segments import (
 )
 from anncur.index.snapshot import Snapshot, StoredItems
 from anncur.index.version import Version
-from anncur.items import Item, ItemLike, Query, as_item, duplicate_id
+from anncur.items import Item, ItemLike, as_item, duplicate_id
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.stability import StabilityWatch
 from anncur.search.split import SplitTable
 
-SECONDS_TO_BEGIN = 60.0  # that a shard waits for another one to begin or to publish
 TRIES = 20  # of reading a version while others publish and throw away old ones
 
 
@@ -173,37 +167,6 @@ class FolderStorage:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [str(path.relative_to(self.folder)) for path in doomed]
 
-    def publish_first(
-        self,
-        draft: Draft,
-        queries: Sequence[Query],
-        settings: Settings,
-        *,
-        scorer_name: str,
-        retrievers: Sequence[str],
-        progress: Progress,
-    ) -> None:
-        """Make a filled segment the first version. Needs the lock."""
-        learned = learn(draft.matrix, settings, progress=progress)
-        lines = "".join(json.dumps(_record(query), ensure_ascii=False) + "\n" for query in queries)
-        name = f"{QUERIES}{draft.plan.anchor_queries[:16]}.jsonl"
-        files = {name: write_file(self.folder / name, lines.encode()), **self._write_learned(learned)}
-        manifest = Manifest(
-            version=1,
-            scorer=draft.plan.scorer,
-            scorer_name=scorer_name,
-            higher_is_better=draft.plan.higher_is_better,
-            dtype=draft.plan.dtype,
-            retrievers=tuple(retrievers),
-            anchors=settings.anchors,
-            seed=settings.seed,
-            segments=(Segment(draft.name),),
-            splits=_as_pairs(learned.splits),
-            ranks_shape=learned.splits.ranks.shape,
-            files={**files, **segment_files(self.folder, draft.name)},
-        )
-        publish(self.folder, manifest)
-
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock of an index that is there."""
@@ -218,9 +181,9 @@ class FolderStorage:
         learned = learn(scores, settings, progress=progress)
         learned = Learned(scores.alive[learned.anchor_items], learned.splits)
         kept = {name: record for name, record in version.manifest.files.items() if not name.startswith(LEARNED)}
-        files = {**kept, **self._write_learned(learned)}
+        files = {**kept, **write_learned(self.folder, learned)}
         splits = learned.splits
-        return replace(version.manifest, splits=_as_pairs(splits), ranks_shape=splits.ranks.shape, files=files)
+        return replace(version.manifest, splits=as_pairs(splits), ranks_shape=splits.ranks.shape, files=files)
 
     def _without_empty(self, version: Version) -> Manifest:
         """Let go of segments that have no item left, so that files and handles don't pile up."""
@@ -237,18 +200,7 @@ class FolderStorage:
         learned = Learned(places_of(learned.anchor_items, np.concatenate(places)), learned.splits)
         needed = (QUERIES, *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
         files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
-        return replace(version.manifest, segments=tuple(kept), files={**files, **self._write_learned(learned)})
-
-    def _write_learned(self, learned: Learned) -> dict[str, FileRecord]:
-        contents = {
-            ANCHORS: learned.anchor_items.astype("<i8").tobytes(),
-            RANKS: learned.splits.ranks.astype("<i2").tobytes(),
-        }
-        name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
-        return {
-            f"{LEARNED}/{name}/{file}": write_file(self.folder / LEARNED / name / file, content)
-            for file, content in contents.items()
-        }
+        return replace(version.manifest, segments=tuple(kept), files={**files, **write_learned(self.folder, learned)})
 
     def _refill(
         self, version: Version, segment: Segment, scorer: GuardedScorer, *, progress: Progress
@@ -287,59 +239,22 @@ class FolderStorage:
         ]
 
 
-def build_in_folder(
-    folder: Path,
-    items: Iterable[ItemLike],
-    queries: Sequence[Query],
-    scorer: GuardedScorer,
-    *,
-    settings: Settings,
-    retrievers: Mapping[str, Retriever],
-    watch: StabilityWatch,
-    scorer_name: str,
-    shard: tuple[int, int] | None,
-    progress: Progress,
-) -> FolderStorage:
-    """Build an index, or go on with it. A shard holds the lock only to begin and to publish."""
-    storage = FolderStorage(folder, retrievers)
-    patience = 0.0 if shard is None else SECONDS_TO_BEGIN
-    with contextlib.ExitStack() as held:
-        held.enter_context(writer_lock(folder, patience=patience))
-        draft = make_draft(folder, items, queries, scorer, settings=settings, is_first=True)
-        if storage.has_index():
-            return storage
-        if shard is not None:
-            held.close()
-        pilot = read_pilot(folder, scorer)
-        with in_use(folder / SEGMENTS / draft.name / PLAN):
-            draft.matrix.fill(
-                scorer,
-                queries,
-                draft.items.between,
-                shard=shard or (0, 1),
-                known=None if pilot is None else pilot.known,
-                progress=progress,
-            )
-        if shard is not None:
-            if draft.matrix.n_missing:
-                return storage
-            held.enter_context(writer_lock(folder, patience=SECONDS_TO_BEGIN))
-            if storage.has_index():
-                return storage
-        check_stability(watch, draft.matrix, scorer, queries, draft.items.between)
-        storage.publish_first(
-            draft, queries, settings, scorer_name=scorer_name, retrievers=list(retrievers), progress=progress
-        )
-        drop_pilot(folder)
-    return storage
+def write_learned(folder: Path, learned: Learned) -> dict[str, FileRecord]:
+    """Store what was learnt, under a name of its own."""
+    contents = {
+        ANCHORS: learned.anchor_items.astype("<i8").tobytes(),
+        RANKS: learned.splits.ranks.astype("<i2").tobytes(),
+    }
+    name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+    return {
+        f"{LEARNED}/{name}/{file}": write_file(folder / LEARNED / name / file, content)
+        for file, content in contents.items()
+    }
 
 
-def check_shard(shard: tuple[int, int] | None) -> None:
-    """Refuse a shard that there isn't."""
-    if shard is not None:
-        part, n_parts = shard
-        if not 0 <= part < n_parts:
-            raise InputError(f"shard must be (i, n) with 0 <= i < n, got {shard!r}")
+def as_pairs(table: SplitTable) -> tuple[tuple[int, float], ...]:
+    """Splits as a manifest has them."""
+    return tuple((split.n_anchor_items, split.cutoff) for split in table.splits)
 
 
 class _Held:
@@ -370,11 +285,3 @@ def _new_only(items: Iterable[ItemLike], there: StoredItems) -> Iterator[Item]:
 def _is_made_by_the_scorer(name: str) -> bool:
     """Whether a file of an index holds what its scorer can make again."""
     return f"/{SCORES}/" in name or name.endswith(f"/{PREPARED}")
-
-
-def _record(query: Query) -> dict[str, Any]:
-    return {"text": query.text, "id": query.id, "mention": query.mention}
-
-
-def _as_pairs(table: SplitTable) -> tuple[tuple[int, float], ...]:
-    return tuple((split.n_anchor_items, split.cutoff) for split in table.splits)

@@ -14,8 +14,9 @@ from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
 from anncur.errors import AnncurError, FingerprintError, InputError
-from anncur.index.build import Settings, keeping
-from anncur.index.folder import FolderStorage, build_in_folder, check_shard
+from anncur.index.build import Request, Settings, keeping
+from anncur.index.folder import FolderStorage
+from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryStorage, build_in_memory
 from anncur.index.snapshot import Snapshot
 from anncur.index.storage import Storage
@@ -96,39 +97,17 @@ class Index:
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         settings = Settings(anchors, whole_number("seed", seed, least=0), dtype, items_per_chunk)
-        guarded, found = load_scorer(scorer), load_retrievers(retrievers)
+        guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
-        calls_before, watch = guarded.calls_made, StabilityWatch()
+        watch, calls_before = StabilityWatch(), guarded.calls_made
+        request = Request(items, queries, guarded, settings, load_retrievers(retrievers), watch, progress)
         storage: Storage
         if path is None:
-            storage = build_in_memory(
-                items,
-                queries,
-                guarded,
-                settings=settings,
-                retrievers=found,
-                watch=watch,
-                exact_scores=exact_scores,
-                progress=progress,
-            )
+            storage = build_in_memory(request, exact_scores)
         else:
-            check_shard(shard)
-            if exact_scores is not None:
-                raise InputError("exact_scores go with path=None; on disk a build goes on by itself")
-            if not isinstance(path, (str, Path)) or not str(path):
-                raise InputError(f"path must be the name of a folder or None, got {path!r}")
-            storage = build_in_folder(
-                Path(path),
-                items,
-                queries,
-                guarded,
-                settings=settings,
-                retrievers=found,
-                watch=watch,
-                scorer_name=scorer_name or (scorer if isinstance(scorer, str) else ""),
-                shard=shard,
-                progress=progress,
-            )
+            _check_for_folder(path, exact_scores, shard)
+            name = scorer_name or (scorer if isinstance(scorer, str) else "")
+            storage = build_in_folder(Path(path), request, scorer_name=name, shard=shard)
         return cls(guarded, storage, watch=watch, build_calls=guarded.calls_made - calls_before)
 
     @classmethod
@@ -339,6 +318,15 @@ class Index:
                 snapshot = self._snapshot or self._storage.load()
                 self._snapshot = snapshot
         return snapshot
+
+
+def _check_for_folder(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int, int] | None) -> None:
+    """Refuse what doesn't go with a build on disk."""
+    check_shard(shard)
+    if exact_scores is not None:
+        raise InputError("exact_scores go with path=None; on disk a build goes on by itself")
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise InputError(f"path must be the name of a folder or None, got {path!r}")
 
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:

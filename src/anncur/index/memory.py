@@ -11,13 +11,12 @@ import numpy as np
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.errors import InputError
-from anncur.index.build import Learned, Settings, check_stability, keeping, learn
+from anncur.index.build import Learned, Request, Settings, check_stability, keeping, learn
 from anncur.index.prepared import prepare, with_prepared
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ScoreMatrix, ScorePlan
 
 
@@ -117,19 +116,10 @@ def places_of(positions: Positions, kept: Positions) -> Positions:
     return places[np.equal(kept[places], positions)]
 
 
-def build_in_memory(
-    items: Iterable[ItemLike],
-    queries: Sequence[Query],
-    scorer: GuardedScorer,
-    *,
-    settings: Settings,
-    retrievers: Mapping[str, Retriever],
-    watch: StabilityWatch,
-    exact_scores: ScoreMatrix | None,
-    progress: Progress,
-) -> MemoryStorage:
+def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> MemoryStorage:
     """Score, check and learn; `exact_scores` is gone on with."""
-    corpus = Corpus(items)
+    scorer, queries, settings = request.scorer, request.queries, request.settings
+    corpus = Corpus(request.items)
     if not len(corpus):
         raise no_items()
     plan = ScorePlan.make(
@@ -147,10 +137,10 @@ def build_in_memory(
     with keeping(matrix):
         values = prepare(corpus, scorer)
         prepared = with_prepared(corpus, values)
-        matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)
-        check_stability(watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
-        learned = learn(matrix, settings, progress=progress)
-    return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, retrievers)
+        matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
+        check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
+        learned = learn(matrix, settings, progress=request.progress)
+    return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, request.retrievers)
 
 
 def _digest(items: Iterable[Item]) -> str:
