@@ -88,6 +88,22 @@ class Query:
         start, end = self.mention
         return f"{self.text[:start]}[{self.text[start:end]}]{self.text[end:]}"
 
+    def mention_alone(self) -> Query:
+        """The mention as a query of its own; the query itself where nothing is marked."""
+        if self.mention is None:
+            return self
+        start, end = self.mention
+        return Query(self.text[start:end], self.id) if self.text[start:end].strip() else self
+
+    @classmethod
+    def of_item(cls, item: Item) -> Query:
+        """An item as a query for other items: its title as the mention, its text as the context on the right.
+
+        Without a title it is the text alone, and nothing is marked."""
+        if not item.title.strip():
+            return cls(item.text, item.id)
+        return cls(f"{item.title} {item.text}".rstrip(), item.id, (0, len(item.title.rstrip())))
+
     @classmethod
     def parse(cls, marked: str, *, id: str = "") -> Query:
         r"""Read a string in which exactly one `[…]` marks the mention and `\[` is a plain bracket.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -155,7 +155,8 @@ class PairTokenizer:
         """Texts alone, as a dual encoder reads them; an item gets the [CLS] that it lacks in a pair."""
         start = np.array([self._cls] if are_items else [], dtype=np.int32)
         batch = self.assemble([start] * len(texts), texts)
-        return PairBatch(batch.token_ids, np.zeros_like(batch.mask), batch.position_ids, batch.mask, batch.marks)
+        positions = np.arange(batch.mask.shape[1], dtype=np.int32) * batch.mask  # no offset: there is no other text
+        return replace(batch, segment_ids=np.zeros_like(batch.mask), position_ids=positions)
 
     def _around(self, query: Query) -> list[list[int]]:
         """What stands before and after the mention."""

@@ -19,6 +19,7 @@ from anncur.tokens import PairFormat
 CARD = "anncur.json"
 Kind: TypeAlias = Literal["cross-encoder", "dual-encoder"]
 Head: TypeAlias = Literal["emb", "cls", "mean"]  # where scores are read: three marks, the pooled [CLS], or the mean
+HEADS: dict[str, tuple[Head, ...]] = {"cross-encoder": ("emb", "cls"), "dual-encoder": ("cls", "mean")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,12 @@ class ModelCard:
         if version != 1:
             raise FileFormatError(f"{where}: format {version!r} is not known here; a newer anncur may read it")
         try:
-            return replace(cls(**record), text=PairFormat(**record["text"]))
-        except (TypeError, KeyError) as error:
+            card = replace(cls(**record), text=PairFormat(**record["text"]))
+        except (TypeError, KeyError, InputError) as error:
             raise FileFormatError(f"{where}: not a model's description: {error}") from error
+        if card.head not in HEADS.get(card.kind, ()):
+            raise FileFormatError(f"{where}: a {card.kind} with the head {card.head!r} is not known here")
+        return card
 
 
 def _read_json(file: Path) -> dict[str, Any]:
