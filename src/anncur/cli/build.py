@@ -35,10 +35,13 @@ def build(
     corpus: CorpusArgument,
     queries: QueriesOption,
     out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
-    scorer: ScorerOption,
+    scorer: ScorerOption = "builtin",
     anchors: AnchorsOption = None,
     retriever: Annotated[
-        list[str] | None, typer.Option("--retriever", help="bm25 (the default) or tfidf; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--retriever", help="bm25 (the default), tfidf, minilm or a dual encoder's folder; may be repeated."
+        ),
     ] = None,
     anchor_method: Annotated[
         str, typer.Option("--anchor-method", help=f"How anchor items are chosen: {', '.join(ANCHOR_METHODS)}.")
@@ -61,6 +64,7 @@ def build(
 
     Examples:
 
+    - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur`
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
     - `anncur build corpus.jsonl --queries q.txt --anchors 200 --out my.anncur --scorer my_module:scorer --shard 0/4`
     """

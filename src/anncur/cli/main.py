@@ -10,6 +10,7 @@ import typer
 import anncur
 from anncur.cli.build import add, build, remove
 from anncur.cli.demo import demo
+from anncur.cli.export import export
 from anncur.cli.frame import at_the_edge
 from anncur.cli.link import link
 from anncur.cli.maintain import gc, info, tune, verify
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo, plan, build, search, add, remove, verify, info, tune, gc, distill, link):
+for command in (demo, plan, build, search, add, remove, verify, info, tune, gc, distill, export, link):
     app.command()(at_the_edge(command))
 app.add_typer(train)
 

@@ -24,9 +24,15 @@ QueriesOption = Annotated[
     Path, typer.Option("--queries", help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder.")
 ]
 AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="Draw so many of the queries; all by default.")]
-ScorerOption = Annotated[str, typer.Option("--scorer", help="package.module:name of a scorer.")]
+ScorerOption = Annotated[
+    str,
+    typer.Option(
+        "--scorer",
+        help="builtin, a model's folder or .onnx file, package.module:name, or a sentence-transformers name.",
+    ),
+]
 OwnScorerOption = Annotated[
-    str | None, typer.Option("--scorer", help="package.module:name of a scorer; by default the one it was built with.")
+    str | None, typer.Option("--scorer", help="As for build; by default the one that it was built with.")
 ]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one call of the scorer.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]

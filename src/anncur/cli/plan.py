@@ -28,7 +28,7 @@ from anncur.index.plan import SHARES, BuildPlan, make_plan
 def plan(
     corpus: CorpusArgument,
     queries: QueriesOption,
-    scorer: ScorerOption,
+    scorer: ScorerOption = "builtin",
     anchors: AnchorsOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
@@ -45,6 +45,7 @@ def plan(
 
     Examples:
 
+    - `anncur plan corpus.jsonl --queries queries.jsonl`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --anchors 200 --seconds 20`
     """

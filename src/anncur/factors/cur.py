@@ -89,6 +89,13 @@ def numerical_rank(exact_scores: FloatMatrix, *, tolerance: float | None = None)
     return NumericalRank(_n_above(values, tolerance), tolerance)
 
 
+def energy_rank(exact_scores: FloatMatrix, share: float) -> int:
+    """The number of directions that hold this share of the energy, the sum of squared singular values."""
+    values: FloatVector = np.linalg.svd(exact_scores.astype(np.float64), compute_uv=False)
+    energy = np.cumsum(values**2)
+    return int(np.searchsorted(energy, share * energy[-1]) + 1) if energy[-1] > 0 else 0
+
+
 def _n_above(singular_values: FloatVector, share: float) -> int:
     """How many are above this share of the largest."""
     return int((singular_values > share * singular_values.max(initial=0.0)).sum())

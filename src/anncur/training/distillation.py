@@ -100,7 +100,8 @@ class DistillationTask:
     def loss(self, batch: tuple[Positions, NDArray[np.int64]]) -> Tensor:
         rows, items = batch
         queries = self.model.query_vectors([self._queries[row] for row in rows])
-        vectors = self.model.item_vectors([self._items[item] for item in items.ravel().tolist()])
+        distinct, places = np.unique(items, return_inverse=True)  # queries of a batch share many of their best items
+        vectors = self.model.item_vectors([self._items[item] for item in distinct.tolist()])[torch.from_numpy(places)]
         logits = self.model.scale * torch.einsum("qh,qih->qi", queries, vectors.view(*items.shape, -1))
         if self.kind == "match":
             exact = np.take_along_axis(self.train_on.exact_scores[rows], items, axis=1).astype(np.float32)
