@@ -181,7 +181,7 @@ def test_a_fingerprint_names_the_words_and_the_format() -> None:
         {"layout": "fixed-offset"},
         {"marks": False},
     ]
-    prints = [tokenizer(**format).fingerprint for format in formats]  # type: ignore[arg-type]
+    prints = [tokenizer(**options).fingerprint for options in formats]  # type: ignore[arg-type]
     other_words = PairTokenizer.from_json(tokenizer_json([*VOCABULARY, "zebra"]), PairFormat(32, 16)).fingerprint
     assert len({*prints, other_words}) == len(formats) + 1
     assert tokenizer().fingerprint == prints[0]

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-WORDS = (
-    "ant bat cat dog eel fox gnu hen ibis jay koala lynx mole newt owl pig quail rat seal toad urial vole wolf yak"
-).split()
+WORDS = [
+    *("ant", "bat", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "koala", "lynx"),
+    *("mole", "newt", "owl", "pig", "quail", "rat", "seal", "toad", "vole", "wolf", "yak", "zebu"),
+]
 FILLERS = ["near", "and", "today", "stands", "unused", "sep", "fruit", "##s", "a", "the"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, "[unused0]", "[unused1]", "[unused2]", "[", "]", *FILLERS, *WORDS]
@@ -95,6 +96,7 @@ def write_network(folder: Path, *, seed: int = 0, **shape: Any) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
+    torch.set_num_threads(1)  # threads would only wait for each other over such small matrices
     defaults = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = BertConfig(**{"vocab_size": len(VOCABULARY), "max_position_embeddings": 64, **defaults, **shape})
     with torch.random.fork_rng():

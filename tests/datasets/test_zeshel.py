@@ -130,9 +130,9 @@ def test_a_folder_without_one_of_its_parts_is_refused(folder: Path, part: str) -
 
 def test_unknown_names_are_answered_with_those_that_there_are(folder: Path) -> None:
     data = Zeshel(folder)
-    with pytest.raises(InputError, match="no split 'dev' in .*; take one of test, train, val"):
+    with pytest.raises(InputError, match=r"no split 'dev' in .*; take one of test, train, val"):
         data.worlds("dev")
-    with pytest.raises(InputError, match="no world 'omega' in .*; take one of alpha, beta, delta, gamma"):
+    with pytest.raises(InputError, match=r"no world 'omega' in .*; take one of alpha, beta, delta, gamma"):
         data.entities("omega")
     with pytest.raises(InputError, match="no world 'omega'"):
         list(read_worlds(data, "train", ["omega"]))

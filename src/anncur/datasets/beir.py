@@ -70,7 +70,9 @@ def _judgements(file: Path) -> Iterator[tuple[str, str, str, int]]:
         raise FileFormatError(f"{where}: the first line must be the header {HEADER}, got {header}")
     for where, fields in lines:
         if len(fields) != len(HEADER) or not all(fields):
-            raise FileFormatError(f"{where}: a judgement is query id, item id and grade with tabs between, got {fields}")
+            raise FileFormatError(
+                f"{where}: a judgement is query id, item id and grade with tabs between, got {fields}"
+            )
         if not re.fullmatch(r"-?[0-9]{1,9}", fields[2]):
             raise FileFormatError(f"{where}: a grade must be a whole number, got {fields[2]!r}")
         yield where, fields[0], fields[1], int(fields[2])

@@ -288,7 +288,7 @@ def _resized(
 
 def _narrowed(network: PreTrainedModel, factory: Any, width: int, layers: int) -> PreTrainedModel:
     """New layers over the leading directions of the pretrained embeddings."""
-    if width % HEAD_WIDTH:
+    if width < 1 or width % HEAD_WIDTH:
         raise InputError(f"width must be a multiple of {HEAD_WIDTH}, got {width}")
     shape = {
         "hidden_size": width,
