@@ -1,12 +1,14 @@
-"""Turns whatever the user has into a guarded scorer: an object, a callable, or the name of one."""
+"""Turns whatever the user has into a guarded scorer: an object, a callable, a model's file, or the name of one."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from anncur.errors import InputError
+from anncur.models.checkpoint import CARD
 from anncur.scorers.base import as_scorer
 from anncur.scorers.guard import CallRules, GuardedScorer
 
@@ -23,8 +25,10 @@ def load_scorer(
     """Prepare a scorer for an index.
 
     `source` is a callable over (query text, item text) pairs, an object with `predict(pairs)` or
-    `score(query, items)`, or `"package.module:name"` of one. Unless `higher_is_better` is given, the scorer's own
-    attribute of that name counts, else True. `batch_size` (128) is the most pairs in one call. For paid or flaky
+    `score(query, items)`, or `"package.module:name"` of one; `"builtin"`, the model that comes with anncur; an .onnx
+    file that `anncur export` wrote; a folder that `anncur train` wrote; or the name or folder of a CrossEncoder of
+    sentence-transformers. Unless `higher_is_better` is given, the scorer's own attribute of that name counts, else
+    True. `batch_size` is the most pairs in one call, by default the scorer's own or 128. For paid or flaky
     scorers: a call that raises, or answers with something other than numbers, is tried again `retries` times (0),
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
     scorer is asked for in all, retries included. Of a scorer that was loaded before, what is not given stays."""
@@ -36,11 +40,55 @@ def load_scorer(
         "max_calls": max_calls,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    found = import_named(source) if isinstance(source, str) else source
+    found = find_scorer(source) if isinstance(source, (str, Path)) else source
     if isinstance(found, GuardedScorer):
         return found.with_rules(replace(found.rules, **changes)) if changes else found
     changes.setdefault("higher_is_better", getattr(found, "higher_is_better", True))
+    own_batch_size = getattr(found, "batch_size", None)
+    if isinstance(own_batch_size, int) and own_batch_size > 0:
+        changes.setdefault("batch_size", own_batch_size)
     return GuardedScorer(as_scorer(found), CallRules(**changes))
+
+
+def find_scorer(source: str | Path) -> object:
+    """What a file, a folder or a name stands for."""
+    name, path = str(source), Path(source)
+    if name == "builtin" or path.suffix == ".onnx":
+        from anncur.scorers.onnx import BUILTIN, OnnxScorer
+
+        return OnnxScorer.open(BUILTIN if name == "builtin" else path)
+    if (path / CARD).is_file():
+        from anncur.models.export import export_bytes
+        from anncur.scorers.onnx import OnnxScorer
+
+        return OnnxScorer(export_bytes(path), where=name)
+    if path.is_dir():
+        return open_cross_encoder(name)
+    if ":" in name:
+        return import_named(name)
+    if "/" in name and isinstance(source, str):
+        return open_cross_encoder(name)
+    raise InputError(
+        f"no scorer {name!r}; give 'builtin', an .onnx file, a model's folder, package.module:name, or the name of a "
+        "CrossEncoder such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
+    )
+
+
+def open_cross_encoder(name: str) -> object:
+    """A CrossEncoder of sentence-transformers, by its name or folder."""
+    try:
+        from sentence_transformers import CrossEncoder
+    except ImportError as error:
+        raise InputError(
+            f"the scorer {name!r} needs sentence-transformers ({error}): pip install 'anncur[st]'"
+        ) from error
+    try:
+        return CrossEncoder(name)
+    except Exception as error:  # loading a model may raise anything
+        raise InputError(
+            f"no scorer {name!r}: sentence-transformers can't load it: {error}; give the folder or name of a "
+            "CrossEncoder, an .onnx file, or package.module:name"
+        ) from error
 
 
 def import_named(name: str) -> object:

@@ -1,0 +1,178 @@
+"""Scores pairs with a cross-encoder in one .onnx file, as `models/export.py` writes it; fast on CPUs.
+
+Needs ONNX Runtime and tokenizers, which are loaded with the first file, but no torch. Pairs of the same length are
+scored together: nothing is padded but the smallest batches. An item's tokens may be kept (`prepare`) and are then not
+made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anncur.errors import FileFormatError, InputError
+from anncur.items import Item, Query
+from anncur.models.checkpoint import ModelCard
+from anncur.models.export import CARD_KEY, N_TOKENS_KEY, TOKENIZER_KEY
+from anncur.numbers import whole_number
+from anncur.tokens import PairTokenizer, Tokens
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+BUILTIN = Path(__file__).parent.parent / "assets" / "builtin.onnx"
+TOKENS_PER_BATCH = 4096  # more is no faster, and takes more memory: about 10 kB per token for a width of 384
+SMALL_BATCH = 256  # tokens; below it, a batch takes in longer pairs although that means padding
+REMEMBERED_ITEMS = 32_768
+
+
+class OnnxScorer:
+    """A cross-encoder in ONNX Runtime; safe to call from several threads.
+
+    `threads` of None takes one per physical core that this process may use."""
+
+    batch_size = 1024  # so many pairs hold enough of each length
+
+    def __init__(self, whole: bytes, *, threads: int | None = None, where: str = "this model") -> None:
+        if threads is not None:
+            whole_number("threads", threads, least=1)
+        self.n_threads = threads or physical_cores()  # not `threads`: on another machine the scores are the same
+        self.fingerprint = f"onnx:{hashlib.sha256(whole).hexdigest()[:16]}"
+        self._session = _session(whole, threads=self.n_threads, where=where)
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self.tokenizer, n_tokens = _read_metadata(self._session, where)
+        self._kept_as = np.dtype("<u2" if n_tokens <= 1 << 16 else "<i4")
+        self._memo = _Memo(self.tokenizer, REMEMBERED_ITEMS)
+
+    @classmethod
+    def open(cls, file: str | Path, *, threads: int | None = None) -> OnnxScorer:
+        """Read a file that `anncur export` wrote."""
+        path = Path(file)
+        if path == BUILTIN and not path.is_file():
+            raise InputError(
+                "this installation of anncur has no builtin model; install it again, or name another scorer"
+            )
+        if not path.is_file():
+            raise InputError(f"no file {path}; make one with: anncur export MODEL --out {path}")
+        return cls(path.read_bytes(), threads=threads, where=str(path))
+
+    def score(self, query: Query, items: Sequence[Item]) -> NDArray[np.float32]:
+        """Raw scores, one per item."""
+        return self.score_tokens([self.tokenizer.query(query)] * len(items), self._tokens(items))
+
+    def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> NDArray[np.float32]:
+        """Raw scores of tokenised queries, each with the item at the same place."""
+        scores = np.empty(len(items), dtype=np.float32)
+        lengths = [len(query) + len(item) for query, item in zip(queries, items, strict=True)]
+        for chosen in batches(np.array(lengths, dtype=np.int64)):
+            batch = self.tokenizer.assemble([queries[place] for place in chosen], [items[place] for place in chosen])
+            (scores[chosen],) = self._session.run(None, {name: getattr(batch, name) for name in self._inputs})
+        return scores
+
+    def prepare(self, items: Sequence[Item]) -> list[bytes]:
+        """The items' tokens, to be kept as `item.prepared`."""
+        return [tokens.astype(self._kept_as).tobytes() for tokens in self.tokenizer.items(items)]
+
+    def _tokens(self, items: Sequence[Item]) -> list[Tokens]:
+        kept: list[bytes] = [getattr(item, "prepared", b"") for item in items]
+        made = iter(self._memo.tokens([item for item, prepared in zip(items, kept, strict=True) if not prepared]))
+        return [
+            np.frombuffer(prepared, self._kept_as).astype(np.int32) if prepared else next(made) for prepared in kept
+        ]
+
+
+def batches(lengths: NDArray[np.int64]) -> Iterator[list[int]]:
+    """Places of pairs to be scored together: of one length, unless that gives too small a batch."""
+    batch: list[int] = []
+    width = 0  # the length of its last and longest pair
+    for place, length in zip(*_sorted(lengths), strict=True):
+        is_large_enough = length != width and len(batch) * width >= SMALL_BATCH
+        if batch and (is_large_enough or (len(batch) + 1) * length > TOKENS_PER_BATCH):
+            yield batch
+            batch = []
+        batch.append(place)
+        width = length
+    if batch:
+        yield batch
+
+
+def _sorted(lengths: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+    order = np.argsort(lengths, kind="stable")
+    return order.tolist(), lengths[order].tolist()
+
+
+def physical_cores() -> int:
+    """Cores that this process may use; two threads on one core only disturb each other's arithmetic."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    usable = os.sched_getaffinity(0)
+    try:
+        topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+        return len({Path(topology.format(cpu)).read_text() for cpu in usable})
+    except OSError:
+        return len(usable)
+
+
+class _Memo:
+    """Tokens of the items that were seen last."""
+
+    def __init__(self, tokenizer: PairTokenizer, capacity: int) -> None:
+        self._tokenizer = tokenizer
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._latest: OrderedDict[tuple[str, str], Tokens] = OrderedDict()
+
+    def tokens(self, items: Sequence[Item]) -> list[Tokens]:
+        """The tokens of each, made only if they are not remembered."""
+        with self._lock:
+            found = {key: self._latest[key] for key in map(_texts, items) if key in self._latest}
+        new = {_texts(item): item for item in items if _texts(item) not in found}
+        found.update(zip(new, self._tokenizer.items(list(new.values())), strict=True))
+        with self._lock:
+            for key, tokens in found.items():
+                self._latest[key] = tokens
+                self._latest.move_to_end(key)
+            while len(self._latest) > self._capacity:
+                self._latest.popitem(last=False)
+        return [found[_texts(item)] for item in items]
+
+
+def _texts(item: Item) -> tuple[str, str]:
+    return item.title, item.text
+
+
+def _session(whole: bytes, *, threads: int, where: str) -> InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Constants are folded, but our operators stay: fused ones that look alike are slower (bias and GELU five times).
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    try:
+        return onnxruntime.InferenceSession(whole, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises errors of many kinds
+        raise FileFormatError(
+            f"{where}: ONNX Runtime can't open it: {error}; copy or export it again, or upgrade onnxruntime"
+        ) from error
+
+
+def _read_metadata(session: InferenceSession, where: str) -> tuple[PairTokenizer, int]:
+    metadata: dict[str, Any] = session.get_modelmeta().custom_metadata_map
+    try:
+        record, tokenizer, n_tokens = (metadata[key] for key in (CARD_KEY, TOKENIZER_KEY, N_TOKENS_KEY))
+    except KeyError as error:
+        raise FileFormatError(
+            f"{where}: this .onnx file has no {error} in its metadata; only those that `anncur export` writes can score"
+        ) from error
+    card = ModelCard.from_record(json.loads(record), where=where)
+    return PairTokenizer.from_json(tokenizer, card.text), int(n_tokens)
