@@ -30,7 +30,18 @@ LAYERS = [
     ["cli"],
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
-HEAVY = ["torch", "transformers", "sentence_transformers", "ray", "fastapi", "faiss", "sklearn", "matplotlib", "bm25s", "onnxruntime"]
+HEAVY = [
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "ray",
+    "fastapi",
+    "faiss",
+    "sklearn",
+    "matplotlib",
+    "bm25s",
+    "onnxruntime",
+]
 
 
 def modules() -> list[Path]:

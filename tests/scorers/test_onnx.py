@@ -76,8 +76,8 @@ def test_items_seen_before_are_not_tokenised_again_and_memory_is_bounded(
     monkeypatch.setattr(onnx_scorer, "REMEMBERED_ITEMS", 50)
     scorer = OnnxScorer(whole, threads=1)
     tokenised: list[int] = []
-    original = scorer._tokenizer.items
-    monkeypatch.setattr(scorer._tokenizer, "items", lambda items: tokenised.append(len(items)) or original(items))
+    original = scorer.tokenizer.items
+    monkeypatch.setattr(scorer.tokenizer, "items", lambda items: tokenised.append(len(items)) or original(items))
     for items in (ITEMS[:40], ITEMS[:40], ITEMS[20:60], ITEMS[:10]):
         scorer.score(QUERY, items)
     assert tokenised == [40, 0, 20, 10]  # the first ten were forgotten

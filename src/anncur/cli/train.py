@@ -248,7 +248,8 @@ def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
 
 def _show(row: Any) -> None:
     best = "  best so far" if row.is_best else ""
-    told = f"epoch {row.epoch + 1}  step {row.step:>6,}  loss {row.loss:6.3f}  held-out {row.dev:.3f}{best}"
+    loss = "     –" if row.loss is None else f"{row.loss:6.3f}"
+    told = f"epoch {row.epoch + 1}  step {row.step:>6,}  loss {loss}  held-out {row.dev:.3f}{best}"
     console().print(told, markup=False)
 
 

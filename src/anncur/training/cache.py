@@ -27,6 +27,11 @@ def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[A
     return made
 
 
+def array_digest(array: NDArray[Any]) -> str:
+    """A short name of an array's content."""
+    return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()[:16]
+
+
 def file_digest(file: Path) -> str:
     """A short name of a file's content."""
     with file.open("rb") as content:

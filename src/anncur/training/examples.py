@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
+from anncur.errors import InputError
 from anncur.models.encoders import CrossEncoder
 from anncur.progress import Progress, silent
 from anncur.tokens import PairTokenizer, Tokens
@@ -102,10 +103,21 @@ class Examples:
         return f"{len(self)} mentions {digest.hexdigest()[:12]}"
 
 
+def pool_size(examples: Examples, n: int) -> int:
+    """At most `n`, and no more than every world has wrong entities."""
+    smallest = min(examples.worlds, key=lambda world: len(world.items))
+    if len(smallest.items) < 2:
+        raise InputError(f"world {smallest.name!r} has {len(smallest.items)} entities; a wrong one needs at least 2")
+    return min(n, len(smallest.items) - 1)
+
+
 def pools(
     examples: Examples, retriever: Retriever | None, n: int, *, seed: int = 0, progress: Progress = silent
 ) -> list[NDArray[np.int64]]:
-    """Negatives to draw from, of each world: a retriever's best, or random ones. (n_mentions, n) each"""
+    """Negatives to draw from, of each world: a retriever's best, or random ones. (n_mentions, n) each
+
+    A retriever's are fewer where a world is small."""
+    n = n if retriever is None else pool_size(examples, n)
     found = []
     for number, (world, mentions) in enumerate(zip(examples.worlds, examples.chosen, strict=True)):
         if retriever is None:

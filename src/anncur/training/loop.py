@@ -88,7 +88,7 @@ class LogRow:
 
     epoch: int
     step: int
-    loss: float  # mean since the last row; NaN before training
+    loss: float | None  # mean since the last row; None before training
     learning_rate: float
     dev: float
     is_best: bool
@@ -190,7 +190,7 @@ class _Run:
         state.since_best = 0 if is_best else state.since_best + 1
         if is_best:
             self.task.save(self.folder)
-        loss = sum(state.losses) / len(state.losses) if state.losses else math.nan
+        loss = sum(state.losses) / len(state.losses) if state.losses else None
         epoch = (state.step - 1) // self.per_epoch if state.step else 0
         row = LogRow(epoch, state.step, loss, self._learning_rate(), dev, is_best, seconds)
         state.losses = []
@@ -212,27 +212,23 @@ class _Run:
             "state": json.dumps(asdict(self.state)),
             "rows": json.dumps([asdict(row) for row in self.rows]),
         }
+        lines = "".join(json.dumps({**asdict(row), "seed": self.settings.seed}) + "\n" for row in self.rows)
+        (self.folder / LOG).write_text(lines, encoding="utf-8")  # first: a run that is finished never writes again
         unfinished = self.folder / f"{RESUME}.part"
         save_file({name: value.contiguous().clone() for name, value in tensors.items()}, unfinished, about)
         os.replace(unfinished, self.folder / RESUME)
-        lines = "".join(json.dumps({**asdict(row), "seed": self.settings.seed}) + "\n" for row in self.rows)
-        (self.folder / LOG).write_text(lines, encoding="utf-8")
 
     def _resume(self) -> None:
         file = self.folder / RESUME
-        try:
-            with safe_open(file, "pt") as stored:
-                about = stored.metadata()
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
-        except Exception as error:
-            raise DamagedError(f"{file} can't be read: {error}; delete it to train from the start") from error
-        if json.loads(about["plan"]) != json.loads(json.dumps(self._plan())):
+        about, tensors = _read_resume(file)
+        wanted = json.loads(json.dumps(self._plan()))
+        if about["plan"] != wanted:
             raise PlanError(
-                f"{self.folder} holds another training: {_difference(json.loads(about['plan']), self._plan())}; "
+                f"{self.folder} holds another training: {_difference(about['plan'], wanted)}; "
                 f"take another folder, or delete {file} to start anew"
             )
-        self.state = State(**json.loads(about["state"]))
-        self.rows = [LogRow(**row) for row in json.loads(about["rows"])]
+        self.state = State(**about["state"])
+        self.rows = [LogRow(**row) for row in about["rows"]]
         if tensors:
             self._restore(tensors)
 
@@ -256,6 +252,17 @@ class _Run:
         rising = (self.state.step + 1) / n_warmup
         falling = (self.n_steps - self.state.step) / max(1, self.n_steps - n_warmup)
         return self.settings.learning_rate * min(1.0, rising, falling)
+
+
+def _read_resume(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `save` wrote: plan, state and rows, and the tensors."""
+    try:
+        with safe_open(file, "pt") as stored:
+            about = {name: json.loads(stored.metadata()[name]) for name in ("plan", "state", "rows")}
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (no mapping)
+    except Exception as error:
+        raise DamagedError(f"{file} can't be read: {error}; delete it to train from the start") from error
+    return about, tensors
 
 
 def _optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
