@@ -248,7 +248,7 @@ def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
 
 def _show(row: Any) -> None:
     best = "  best so far" if row.is_best else ""
-    loss = "     –" if row.loss is None else f"{row.loss:6.3f}"
+    loss = "     -" if row.loss is None else f"{row.loss:6.3f}"
     told = f"epoch {row.epoch + 1}  step {row.step:>6,}  loss {loss}  held-out {row.dev:.3f}{best}"
     console().print(told, markup=False)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -272,9 +272,9 @@ class _Kept:
         n = pool_size(examples, n)
         retriever = self._retriever(kind)
         found = []
-        for number, (world, mentions) in enumerate(zip(examples.worlds, examples.chosen, strict=True)):
+        for world, mentions in zip(examples.worlds, examples.chosen, strict=True):
             found.append(self._world_pool(world, retriever, kind, max(n, KEPT_POOL))[mentions, :n])
-            self._progress(f"negatives ({kind})", number + 1, len(examples.worlds))
+            self._progress(f"negatives ({kind})", len(found), len(examples.worlds))
         return found
 
     def _world_pool(self, world: LinkingWorld, retriever: Retriever, kind: NegativeKind, n: int) -> NDArray[np.int64]:
