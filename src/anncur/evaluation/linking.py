@@ -16,6 +16,7 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
+from anncur.numbers import whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
 from anncur.scorers.base import Scorer
@@ -47,6 +48,7 @@ def link(
     progress: Progress = silent,
 ) -> Iterator[LinkingRow]:
     """Rows of every world and ranker, and at the end of their averages over worlds."""
+    whole_number("n_candidates", n_candidates, least=1)
     rows: list[LinkingRow] = []
     for world in worlds:
         if not world.mentions:
@@ -56,6 +58,8 @@ def link(
             rows.append(_row(world, name, candidates, ranker(world, candidates)))
             progress(f"linking {world.name}", number + 1, len(rankers))
             yield rows[-1]
+    if not rows:
+        raise InputError("there must be at least one world to link and one ranker, got none")
     for name in rankers:
         yield _average([row for row in rows if row.ranker == name])
 
@@ -102,7 +106,7 @@ def by_retriever(retriever: Retriever) -> Ranker:
 
 def sample_mentions(world: LinkingWorld, n: int | None, *, seed: int = 0) -> LinkingWorld:
     """A world with at most `n` of its mentions, drawn at random."""
-    if n is None or n >= len(world.mentions):
+    if n is None or whole_number("mentions", n, least=1) >= len(world.mentions):
         return world
     chosen: Positions = np.sort(np.random.default_rng(seed).permutation(len(world.mentions))[:n])
     return replace(
