@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -21,20 +22,32 @@ from anncur.errors import InputError
 
 runner = CliRunner()
 ANNCUR = Path(sys.executable).parent / "anncur"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def test_the_version_is_printed() -> None:
     assert runner.invoke(app, ["--version"]).output == f"anncur {anncur.__version__}\n"
 
 
-def test_every_command_has_help_with_an_example_and_the_shared_options() -> None:
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.callback.__name__
-        help_text = runner.invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
-        assert f"anncur {name}" in help_text.split("Examples")[1], name
-        assert "--json" in help_text
-        assert "--debug" in help_text
+def all_commands() -> list[list[str]]:
+    """The words of every command, those of groups included."""
+    own = [[command.callback.__name__] for command in app.registered_commands if command.callback]
+    groups = [(group.typer_instance.info.name, group.typer_instance) for group in app.registered_groups]
+    return own + [[str(name), str(command.name)] for name, group in groups for command in group.registered_commands]
+
+
+def test_commands_in_groups_are_found() -> None:
+    assert ["train", "cross-encoder"] in all_commands()
+    assert ["search"] in all_commands()
+
+
+@pytest.mark.parametrize("words", all_commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example_and_the_shared_options(words: list[str]) -> None:
+    shown = runner.invoke(app, [*words, "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert f"anncur {' '.join(words)}" in shown.output.split("Examples")[1]
+    assert "--json" in shown.output
+    assert "--debug" in shown.output
 
 
 def test_the_demo_shows_an_answer_a_table_and_what_to_do_next() -> None:

@@ -9,6 +9,7 @@ from anncur.arrays import FloatMatrix
 from anncur.factors.cur import (
     PAPER_CUTOFF,
     approximate,
+    energy_rank,
     link_matrix,
     numerical_rank,
     oracle_link_matrix,
@@ -120,3 +121,34 @@ def test_rank_comes_with_its_tolerance_and_the_type_of_the_scores_matters() -> N
     assert in_double == (80, pytest.approx(300 * 2.2e-16, rel=0.01))
     assert in_single == (20, pytest.approx(300 * 1.19e-7, rel=0.01))
     assert numerical_rank(exact_scores, tolerance=1e-4) == (20, 1e-4)
+
+
+def test_the_energy_rank_is_the_fewest_directions_that_hold_the_share() -> None:
+    rng = np.random.default_rng(0)
+    left, _ = np.linalg.qr(rng.normal(size=(20, 3)))
+    right, _ = np.linalg.qr(rng.normal(size=(50, 3)))
+    exact_scores = left * [3.0, 2.0, 1.0] @ right.T  # energies of 9, 4 and 1 of 14
+    shares = [0.5, 9.5 / 14, 0.9, 13.5 / 14]
+    assert [energy_rank(exact_scores, share) for share in shares] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_the_best_approximation_of_the_energy_rank_holds_the_share_and_one_less_does_not(share: float) -> None:
+    exact_scores = decaying_scores(40, 100)
+    left, values, right = np.linalg.svd(exact_scores.astype(np.float64), full_matrices=False)
+
+    def held(rank: int) -> float:
+        return 1 - relative_error(exact_scores, left[:, :rank] * values[:rank] @ right[:rank]) ** 2
+
+    rank = energy_rank(exact_scores, share)
+    assert held(rank) >= share > held(rank - 1)
+    assert energy_rank(exact_scores.T, share) == energy_rank(1000 * exact_scores, share) == rank
+
+
+def test_scores_of_zero_have_no_energy() -> None:
+    assert energy_rank(np.zeros((4, 3), dtype=np.float32), 0.9) == 0
+
+
+def test_all_of_the_energy_is_never_in_more_directions_than_there_are() -> None:
+    for seed in range(20):
+        assert energy_rank(low_rank_scores(12, 30, rank=12, noise=0.1, seed=seed), 1.0) <= 12
