@@ -1,0 +1,85 @@
+"""Small trainings: one of every task, on the toy worlds and on toy scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
+from anncur.items import Item, Query
+from anncur.models.encoders import new_cross_encoder, new_dual_encoder
+from anncur.tokens import PairFormat
+from anncur.training.cross_encoder import CrossEncoderTask
+from anncur.training.distillation import DistillationTask, ScoredQueries
+from anncur.training.dual_encoder import DualEncoderTask
+from anncur.training.examples import Examples, pools, whole_pool
+from anncur.training.negatives import NegativeSettings
+from toy_linking import WORDS, write_network, write_zeshel
+
+TEXT = PairFormat(12, 12)
+NEGATIVES = NegativeSettings(n=4, pool=6, random_share=0.25)
+
+
+class Toys:
+    """A ZESHEL folder and a network, and tasks that start from them anew."""
+
+    def __init__(self, folder: Path, *, dropout: float) -> None:
+        self.data = write_zeshel(folder / "data")
+        dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+        self.network = write_network(folder / "network", initializer_range=0.2, **dropouts)
+
+    def worlds(self, split: str) -> list[LinkingWorld]:
+        return list(read_worlds(Zeshel(self.data), split))
+
+    def cross_encoder(self, out: Path, **options: Any) -> CrossEncoderTask:
+        model = new_cross_encoder(self.network, "emb", TEXT)
+        examples, dev = self._examples(model.tokenizer)
+        return CrossEncoderTask(
+            model=model,
+            examples=examples,
+            pools=pools(examples, None, NEGATIVES.pool),
+            negatives=NEGATIVES,
+            dev=dev,
+            dev_candidates=whole_pool(dev, pools(dev, None, 8)),
+            mentions_per_batch=8,
+            **options,
+        )
+
+    def dual_encoder(self, out: Path, **options: Any) -> DualEncoderTask:
+        model = new_dual_encoder(self.network, TEXT, head="mean", is_shared=True)
+        examples, dev = self._examples(model.tokenizer)
+        return DualEncoderTask(
+            model=model,
+            examples=examples,
+            negatives=NEGATIVES,
+            dev=dev,
+            dev_candidates=whole_pool(dev, pools(dev, None, 8)),
+            mined=out / "mined",
+            mentions_per_batch=8,
+            **options,
+        )
+
+    def distillation(self, out: Path, **options: Any) -> DistillationTask:
+        train_on, held_out = toy_scores().split(0.25, 0)
+        chosen: Any = {"kind": "pair", "n_top": 10, "queries_per_batch": 4, **options}
+        model = new_dual_encoder(self.network, TEXT, head="mean", is_shared=True)
+        return DistillationTask(model=model, train_on=train_on, held_out=held_out, mined=out / "mined", **chosen)
+
+    def _examples(self, tokenizer: Any) -> tuple[Examples, Examples]:
+        return (
+            Examples.draw(self.worlds("train"), tokenizer, n=None, seed=0),
+            Examples.draw_from_each(self.worlds("val"), tokenizer, n=None, seed=0),
+        )
+
+
+def toy_scores() -> ScoredQueries:
+    """Queries and items of two words; the more words they share, the higher the score."""
+    pairs = [(first, second) for first in WORDS for second in WORDS if first < second]
+    items = [Item(f"{a}-{b}", f"the {b}", a) for a, b in pairs[::2]]
+    queries = [Query(f"{a} and {b}") for a, b in pairs[1::4]]
+    words = [set(query.text.split()) for query in queries]
+    overlap = [[4.0 * len(found & {*item.id.split("-")}) for item in items] for found in words]
+    noise = np.random.default_rng(0).normal(size=(len(queries), len(items)))
+    return ScoredQueries(queries, items, (np.array(overlap) + 0.1 * noise).astype(np.float32))
