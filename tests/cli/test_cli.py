@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from anncur.errors import InputError
 
 runner = CliRunner()
 ANNCUR = Path(sys.executable).parent / "anncur"
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def test_the_version_is_printed() -> None:
@@ -32,8 +30,10 @@ def test_the_version_is_printed() -> None:
 def all_commands() -> list[list[str]]:
     """The words of every command, those of groups included."""
     own = [[command.callback.__name__] for command in app.registered_commands if command.callback]
-    groups = [(group.typer_instance.info.name, group.typer_instance) for group in app.registered_groups]
-    return own + [[str(name), str(command.name)] for name, group in groups for command in group.registered_commands]
+    groups = [group.typer_instance for group in app.registered_groups if group.typer_instance]
+    return own + [
+        [str(group.info.name), str(command.name)] for group in groups for command in group.registered_commands
+    ]
 
 
 def test_commands_in_groups_are_found() -> None:
