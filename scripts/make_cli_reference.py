@@ -27,8 +27,10 @@ def reference() -> str:
 def all_commands() -> list[list[str]]:
     """The words of every command, those of groups included."""
     own = [[command.callback.__name__] for command in app.registered_commands if command.callback]
-    groups = [(group.name, group.typer_instance) for group in app.registered_groups]
-    return own + [[str(name), str(command.name)] for name, group in groups for command in group.registered_commands]
+    groups = [group.typer_instance for group in app.registered_groups if group.typer_instance]
+    return own + [
+        [str(group.info.name), str(command.name)] for group in groups for command in group.registered_commands
+    ]
 
 
 def section(*arguments: str) -> str:

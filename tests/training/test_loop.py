@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from anncur.errors import DamagedError, InputError, PlanError
 from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, read_log, train
-from toy_tasks import Toys
+from training.toy_tasks import Toys
 
 SETTINGS = TrainSettings(epochs=2, learning_rate=1e-3, evaluations=2)
 TASKS = ["cross_encoder", "dual_encoder", "distillation"]
@@ -113,14 +113,13 @@ def test_a_training_that_is_killed_at_every_step_and_row_ends_where_it_would_hav
     expected = train(whole, tmp_path / "whole", SETTINGS)
     n_steps = SETTINGS.epochs * whole.n_batches()
     out = tmp_path / "killed"
-    on_row = FirstSight()
-    for n_kills in range(3 * n_steps):
-        last = getattr(toys, kind)(out)
+    n_kills, rows, on_row = 0, None, FirstSight()
+    while rows is None:
         try:
-            rows = train(last, out, SETTINGS, progress=Killer(1), on_row=on_row, save_every=0)
-            break
+            rows = train(getattr(toys, kind)(out), out, SETTINGS, progress=Killer(1), on_row=on_row, save_every=0)
         except KilledError:
-            continue
+            n_kills += 1
+            assert n_kills < 3 * n_steps, "it must get on between two kills"
     assert n_kills == n_steps - 1 + len(expected)
     assert rows_of(rows) == rows_of(read_log(out)) == rows_of(expected)
     assert_same_weights(weights(out), weights(tmp_path / "whole"))

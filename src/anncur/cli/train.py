@@ -107,7 +107,7 @@ def cross_encoder(
         kind=_one_of("--negative-kind", negative_kind, "random", "tfidf", "mined"),
         negatives=_given(chosen.negatives, n=negatives, pool=pool, random_share=random_share),
         dual_encoder=dual_encoder,
-        mentions_per_batch=batch or chosen.cross_encoder_batch,
+        mentions_per_batch=chosen.cross_encoder_batch if batch is None else batch,
         teacher=teacher,
         gold_weight=gold_weight,
         train=_given(
@@ -130,6 +130,9 @@ def dual_encoder(
     preset: PresetOption = "small",
     network: NetworkOption = None,
     layers: LayersOption = None,
+    dual_encoder: Annotated[
+        str, typer.Option("--dual-encoder", help="Finds the candidates held out: minilm, or a dual encoder's folder.")
+    ] = "minilm",
     negatives: NegativesOption = None,
     pool: PoolOption = None,
     random_share: RandomShareOption = None,
@@ -168,7 +171,8 @@ def dual_encoder(
         layers=layers,
         text=_given(chosen.text, query_length=query_length, item_length=item_length),
         negatives=_given(chosen.negatives, n=negatives, pool=pool, random_share=random_share),
-        mentions_per_batch=batch or chosen.dual_encoder_batch,
+        dual_encoder=dual_encoder,
+        mentions_per_batch=chosen.dual_encoder_batch if batch is None else batch,
         train=_given(
             chosen.train,
             epochs=epochs,
@@ -218,7 +222,7 @@ def distill(
     job = DistillationJob(
         start=start,
         loss=_one_of("--loss", loss, "match", "pair", "best"),
-        n_top=n_top or chosen.n_top,
+        n_top=chosen.n_top if n_top is None else n_top,
         queries_per_batch=batch,
         text=chosen.text,
         train=_given(chosen.distillation, epochs=epochs, learning_rate=learning_rate, seed=seed),
