@@ -10,13 +10,15 @@ import typer
 from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import ScorerOption, SeedOption, scorer_from
+from anncur.cli.options import SeedOption, scorer_from
 from anncur.datasets.zeshel import Zeshel, read_worlds
 
 
 def link(
     data: Annotated[Path, typer.Argument(help="A folder in ZESHEL's layout: documents/ and mentions/.")],
-    scorer: ScorerOption = "builtin",
+    scorer: Annotated[
+        list[str] | None, typer.Option("--scorer", help="As for build; may be repeated.", show_default="builtin")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="Whose worlds to link.")] = "test",
     world: Annotated[list[str] | None, typer.Option("--world", help="Only this world; may be repeated.")] = None,
     retriever: Annotated[
@@ -49,9 +51,9 @@ def link(
         return
     first = load_linking_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
-        rankers = {scorer: linking.by_scorer(scorer_from(scorer), progress), first.name: linking.by_retriever(first)}
-        for name in baseline or []:
-            rankers[name] = linking.by_retriever(load_linking_retriever(name))
+        rankers = {name: linking.by_scorer(scorer_from(name), progress) for name in scorer or ["builtin"]}
+        rankers[retriever] = linking.by_retriever(first)
+        rankers |= {name: linking.by_retriever(load_linking_retriever(name)) for name in baseline or []}
         worlds = (linking.sample_mentions(each, mentions, seed=seed) for each in read_worlds(found, split, world))
         rows = list(linking.link(worlds, first, rankers, n_candidates=candidates))
     if as_json:
