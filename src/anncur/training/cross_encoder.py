@@ -44,11 +44,13 @@ class CrossEncoderTask:
     seed: int = 0
     teacher: Teacher | None = None
     source: str = ""  # of the negatives
+    network: str = ""  # that the weights started from
 
     def describe(self) -> dict[str, Any]:
         config = self.model.network.config
         return {
             "task": "cross-encoder",
+            "network": self.network,
             "head": self.model.head,
             "shape": f"{config.num_hidden_layers} x {config.hidden_size}",
             "text": asdict(self.model.tokenizer.format),

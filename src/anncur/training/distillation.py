@@ -47,10 +47,13 @@ class ScoredQueries:
 
     def split(self, share: float, seed: int) -> tuple[ScoredQueries, ScoredQueries]:
         """The queries to train on, and a share held out."""
+        if min(self.exact_scores.shape) < 2:  # one to train on and one held out; a right one and a wrong one
+            n_queries, n_items = self.exact_scores.shape
+            raise InputError(f"distillation needs at least 2 scored queries and 2 items, got {n_queries} and {n_items}")
         order = np.random.default_rng(seed).permutation(len(self.queries))
         n_held_out = max(1, round(share * len(order)))
         if n_held_out >= len(order):
-            raise InputError(f"distillation needs at least 2 scored queries, got {len(order)}")
+            raise InputError(f"a share of {share:g} held out leaves none of {len(order)} queries to train on")
         return self.take(np.sort(order[n_held_out:])), self.take(np.sort(order[:n_held_out]))
 
     def take(self, rows: Positions) -> ScoredQueries:
@@ -70,8 +73,12 @@ class DistillationTask:
     n_top: int = 100
     queries_per_batch: int = 1
     seed: int = 0
+    start: str = ""  # the model that the weights started from
 
     def describe(self) -> dict[str, Any]:
+        return {"start": self.start, **self._goal()}
+
+    def _goal(self) -> dict[str, Any]:
         return {
             "task": "distillation",
             "loss": self.kind,
@@ -89,9 +96,7 @@ class DistillationTask:
         """Rows, and the items that each is trained on: the best, and for `pair` as many false positives."""
         items = self._best
         if self.kind == "pair":
-            wrong = cached(
-                self.mined, "false-positives", f"{self.describe()} {self.seed} {epoch}", self._false_positives
-            )
+            wrong = cached(self.mined, "false-positives", f"{self._goal()} {self.seed} {epoch}", self._false_positives)
             items = np.hstack([items, wrong])
         order = np.random.default_rng([self.seed, epoch]).permutation(len(items))
         starts = range(0, len(order), self.queries_per_batch)

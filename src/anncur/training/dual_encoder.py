@@ -37,11 +37,13 @@ class DualEncoderTask:
     mentions_per_batch: int = 8
     seed: int = 0
     progress: Progress = silent
+    network: str = ""  # that the weights started from
 
     def describe(self) -> dict[str, Any]:
         config = self.model.item_tower.config
         return {
             "task": "dual-encoder",
+            "network": self.network,
             "head": self.model.head,
             "is_shared": self.model.is_shared,
             "shape": f"{config.num_hidden_layers} x {config.hidden_size}",

@@ -154,6 +154,7 @@ def train_cross_encoder(
         seed=job.train.seed,
         teacher=None if job.teacher is None else kept.teacher(job, examples, negative_pools),
         source=job.kind if job.kind != "mined" else f"mined by {job.dual_encoder}",
+        network=job.network,
     )
     return train(task, out, job.train, progress=progress, on_row=on_row)
 
@@ -183,6 +184,7 @@ def train_dual_encoder(
         mentions_per_batch=job.mentions_per_batch,
         seed=job.train.seed,
         progress=progress,
+        network=job.network,
     )
     return train(task, out, job.train, progress=progress, on_row=on_row)
 
@@ -228,6 +230,7 @@ def _distill_with(
         n_top=job.n_top,
         queries_per_batch=job.queries_per_batch,
         seed=job.train.seed,
+        start=job.start,
     )
     return train(task, out, job.train, progress=progress, on_row=on_row)
 

@@ -49,6 +49,7 @@ class TrainSettings:
         number("warmup", self.warmup, least=0, most=1)
         if self.patience is not None:
             whole_number("patience", self.patience, least=1)
+        whole_number("seed", self.seed, least=0)
 
 
 class Task(Protocol):
@@ -221,7 +222,8 @@ class _Run:
     def _resume(self) -> None:
         file = self.folder / RESUME
         about, tensors = _read_resume(file)
-        wanted = json.loads(json.dumps(self._plan()))
+        plan = json.loads(json.dumps(self._plan()))
+        wanted = {name: value for name, value in plan.items() if name in about["plan"]}  # older states say less
         if about["plan"] != wanted:
             raise PlanError(
                 f"{self.folder} holds another training: {_difference(about['plan'], wanted)}; "
