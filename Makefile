@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-slow test-all check fmt bench docs
+.PHONY: help setup demo test test-slow test-all check fmt bench model docs
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ bench: $(STAMP)  ## run the benchmarks (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
 	$(BIN)/python benchmarks/cur_choices.py
 	$(BIN)/python benchmarks/build_cost.py
+	$(BIN)/python benchmarks/scoring_speed.py
+
+model: $(STAMP)  ## make the built-in model anew: make model DATA=wordnet-linking WORK=folder (hours)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"
 
 docs: $(STAMP)  ## write docs/cli.md anew from the commands' help
 	$(BIN)/python scripts/make_cli_reference.py

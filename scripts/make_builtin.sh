@@ -9,7 +9,6 @@
 set -euo pipefail
 data=$1
 work=$2
-anncur=${ANNCUR:-anncur}
 assets=$(cd "$(dirname "$0")/.." && pwd)/src/anncur/assets
 
 worlds=()
@@ -20,15 +19,15 @@ done
 shared=(--cache "$work/cache" "${worlds[@]}")
 
 # A six-layer teacher that starts from all of MiniLM.
-"$anncur" train cross-encoder "$data" --head emb --mentions 4000 --batch 4 --evaluations 8 "${shared[@]}" \
+anncur train cross-encoder "$data" --head emb --mentions 4000 --batch 4 --evaluations 8 "${shared[@]}" \
     --out "$work/teacher"
 
 # The small one, and its [CLS] twin, agree with the teacher.
 for head in emb cls; do
-    "$anncur" train cross-encoder "$data" --head "$head" --layers 2 --teacher "$work/teacher" --mentions 8000 \
-        --query-length 32 --item-length 32 --epochs 2 --evaluations 4 --learning-rate 1e-4 "${shared[@]}" \
+    anncur train cross-encoder "$data" --head "$head" --layers 2 --teacher "$work/teacher" --mentions 8000 \
+        --query-length 32 --item-length 32 --evaluations 4 --learning-rate 1e-4 "${shared[@]}" \
         --out "$work/$head"
-    "$anncur" export "$work/$head" --weights compact --out "$work/$head.onnx"
+    anncur export "$work/$head" --weights compact --out "$work/$head.onnx"
 done
 
 cp "$work/emb.onnx" "$assets/builtin.onnx"
