@@ -1,0 +1,107 @@
+"""What a training that goes on in a folder must share with the one that began there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra `train`")
+pytest.importorskip("transformers", reason="needs the extra `train`")
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from anncur.errors import InputError, PlanError
+from anncur.models.encoders import new_dual_encoder
+from anncur.training.jobs import (
+    CrossEncoderJob,
+    DataSettings,
+    DistillationJob,
+    DualEncoderJob,
+    distill,
+    train_cross_encoder,
+    train_dual_encoder,
+)
+from anncur.training.loop import RESUME, LogRow, TrainSettings, train
+from toy_linking import write_network
+from training.toy_tasks import NEGATIVES, TEXT, Toys, toy_scores
+
+SHORT = TrainSettings(epochs=1, evaluations=1)
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
+    """Two networks of the same shape, and a dual encoder over each."""
+    toys = Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
+    write_network(toys.network.parent / "network2", seed=1)
+    for name in ("network", "network2"):
+        folder = toys.network.parent / name
+        new_dual_encoder(folder, TEXT, head="mean", is_shared=True).save(folder.parent / f"dual-{name}")
+    return toys
+
+
+def run_cross_encoder(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
+    data = DataSettings(toys.data, dev_candidates=8)
+    job = CrossEncoderJob(data, str(network), text=TEXT, negatives=NEGATIVES, dual_encoder=str(dual), train=SHORT)
+    return train_cross_encoder(job, out)
+
+
+def run_dual_encoder(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
+    data = DataSettings(toys.data, dev_candidates=8)
+    job = DualEncoderJob(data, str(network), text=TEXT, negatives=NEGATIVES, dual_encoder=str(dual), train=SHORT)
+    return train_dual_encoder(job, out)
+
+
+def run_distillation(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
+    start = str(network.parent / f"dual-{network.name}")
+    return distill(DistillationJob(start, "match", n_top=5, queries_per_batch=8, train=SHORT), toy_scores(), out)
+
+
+@pytest.mark.parametrize(
+    ("run", "field"),
+    [(run_cross_encoder, "network"), (run_dual_encoder, "network"), (run_distillation, "start")],
+)
+def test_a_training_from_other_weights_of_the_same_shape_is_refused(
+    toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]], field: str
+) -> None:
+    network, dual = toys.network, toys.network.parent / "dual-network"
+    rows = run(toys, tmp_path, network, dual)
+    with pytest.raises(PlanError, match=rf"{field} was '.*network' and is now '.*network2'"):
+        run(toys, tmp_path, network.parent / "network2", dual)
+    assert run(toys, tmp_path, network, dual) == rows
+
+
+def test_a_state_that_an_older_version_saved_with_fewer_fields_is_resumed(toys: Toys, tmp_path: Path) -> None:
+    rows = train(toys.cross_encoder(tmp_path), tmp_path, SHORT)
+    forget(tmp_path / RESUME, "network")
+    assert train(toys.cross_encoder(tmp_path), tmp_path, SHORT) == rows
+    with pytest.raises(PlanError, match="mentions_per_batch was 8 and is now 3"):
+        train(replace(toys.cross_encoder(tmp_path), mentions_per_batch=3), tmp_path, SHORT)
+
+
+def forget(file: Path, field: str) -> None:
+    """Take a field out of the plan of a finished training."""
+    with safe_open(file, "pt") as stored:
+        about: dict[str, str] = stored.metadata()
+    plan: dict[str, Any] = json.loads(about["plan"])
+    del plan[field]
+    save_file({}, file, {**about, "plan": json.dumps(plan)})
+
+
+def test_a_seed_that_nothing_can_be_drawn_with_is_refused() -> None:
+    with pytest.raises(InputError, match="seed must be at least 0, got -1"):
+        TrainSettings(seed=-1)
+
+
+def test_distillation_needs_two_queries_and_two_items() -> None:
+    scored = toy_scores()
+    lone = replace(scored, items=scored.items[:1], exact_scores=scored.exact_scores[:, :1])
+    with pytest.raises(InputError, match="at least 2 scored queries and 2 items, got 69 and 1"):
+        lone.split(0.1, 0)
+    with pytest.raises(InputError, match="a share of 1 held out leaves none of 69 queries to train on"):
+        scored.split(1.0, 0)
