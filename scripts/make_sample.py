@@ -18,7 +18,7 @@ import numpy as np
 
 OUT = Path(__file__).parent.parent / "src" / "anncur" / "assets" / "sample"
 WORLD = "noun.animal"
-N_ITEMS, N_ANCHORS, N_TEST = 2000, 200, 50
+N_ITEMS, N_ANCHORS, N_TEST = 2000, 150, 50
 CONTEXT = 12  # words on either side of a mention
 
 

@@ -75,7 +75,7 @@ def demo(
 ) -> None:
     """Find animals with a cross-encoder, and compare methods at the same number of calls.
 
-    Everything that it needs is in the package: 2,000 animals of WordNet, 250 mentions of animals in running text, a
+    Everything that it needs is in the package: 2,000 animals of WordNet, 200 mentions of animals in running text, a
     small cross-encoder, and an index made with it.
 
     Examples:
@@ -130,7 +130,7 @@ def _compare(scorer: GuardedScorer) -> list[dict[str, Any]]:
 
 def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows: list[dict[str, Any]]) -> None:
     out.print(f"\nBuilt an index of {LIVE_ITEMS} animals with {LIVE_ANCHORS} anchor queries: {calls:,} calls.")
-    out.print("Opened the ready one, of 2,000 animals with 200 anchor queries.")
+    out.print("Opened the ready one, of 2,000 animals with 150 anchor queries.")
     for hits in answers:
         out.print(f'\nBest for "{hits.query.marked_text}", {hits.calls} calls:\n', markup=False)
         for hit in hits[:3]:

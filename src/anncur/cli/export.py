@@ -21,7 +21,7 @@ def export(
     model: Annotated[Path, typer.Argument(help="The folder of a cross-encoder: ours, or a BERT classifier's.")],
     out: Annotated[Path, typer.Option("--out", help="The .onnx file.")],
     weights: Annotated[
-        str, typer.Option("--weights", help=f"{', '.join(WEIGHT_FORMATS)}: exact, a third as large, or also faster.")
+        str, typer.Option("--weights", help=f"{', '.join(WEIGHT_FORMATS)}: exact, a quarter as large, or also faster.")
     ] = "float32",
     as_json: JsonOption = False,
     debug: DebugOption = False,

@@ -21,7 +21,7 @@ def sample_items() -> list[Item]:
 
 
 def sample_anchor_queries() -> list[Query]:
-    """200 mentions of animals in context."""
+    """150 mentions of animals in context."""
     return list(read_queries(SAMPLE / "anchor_queries.jsonl"))
 
 

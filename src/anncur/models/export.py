@@ -56,7 +56,7 @@ def export(
 ) -> ExportReport:
     """Write a model's folder as one file.
 
-    `compact` stores embeddings in one byte and layers in two, but computes in float32: the file is a third as large.
+    `compact` stores every weight in one byte, but computes in float32: the file is a quarter as large.
     `int8` also computes in whole numbers, which is faster, and changes scores: they then depend a little on the pairs
     that are scored together. With `sample`, the report says how far scores are from those of float32."""
     whole = export_bytes(folder, weights=weights)
@@ -79,7 +79,7 @@ def export_bytes(folder: str | Path, *, weights: WeightFormat = "float32") -> by
     _check_room(card.text, shape.n_positions)
     storage = {
         "float32": graph.FLOAT32,
-        "compact": graph.Storage(embeddings="int8", layers="float16"),
+        "compact": graph.Storage(embeddings="int8", layers="int8"),
         "int8": graph.Storage(embeddings="int8"),
     }
     whole: bytes = graph.build_graph(
