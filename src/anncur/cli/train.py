@@ -10,6 +10,7 @@ import typer
 
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import IndexArgument, SeedOption, needs_extra
+from anncur.numbers import whole_number
 
 DataArgument = Annotated[Path, typer.Argument(help="A folder in ZESHEL's layout: documents/ and mentions/.")]
 OutOption = Annotated[Path, typer.Option("--out", help="The model's folder; the same command again goes on there.")]
@@ -238,7 +239,7 @@ def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
     from anncur.training.plot import draw_log
 
     if threads is not None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(whole_number("threads", threads, least=1))
     with show_progress(as_json=as_json) as progress:
         rows = job({"progress": progress, "on_row": ignore_row if as_json else _show})
     picture = draw_log(rows, out / "training.png")
