@@ -21,6 +21,7 @@ from anncur.datasets.sample import (
 )
 from anncur.evaluation.recall import mean_recall
 from anncur.index.index import Index
+from anncur.items import as_queries
 from anncur.progress import Progress
 from anncur.ranking import Hits
 from anncur.scorers.guard import GuardedScorer
@@ -42,7 +43,7 @@ EXAMPLES = (
     "the farmer locked the [hens] in before the fox came",
     "we heard a [bat] in the attic at night",
 )
-LIVE_ITEMS, LIVE_ANCHORS = 300, 20
+LIVE_ITEMS, LIVE_ANCHORS = 150, 15
 N_CHECKED = 200  # stored scores that are computed anew
 
 OWN_DATA = """\
@@ -84,10 +85,11 @@ def demo(
     - `anncur demo "a large [cat] with stripes"`
     - `anncur demo --json`
     """
+    queries = as_queries(EXAMPLES if query is None else [query])
     scorer = load_scorer("builtin")
     with show_progress(as_json=as_json) as progress:
         calls = _build_a_part(scorer, progress)
-        answers = Index.open(SAMPLE_INDEX, scorer).search_many([query] if query else EXAMPLES, K, progress=progress)
+        answers = Index.open(SAMPLE_INDEX, scorer).search_many(queries, K, progress=progress)
         difference = _check_stored(scorer)
         rows = _compare(scorer)
     if as_json:
