@@ -52,7 +52,7 @@ def link(
     first = load_linking_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
         rankers = {name: linking.by_scorer(scorer_from(name), progress) for name in scorer or ["builtin"]}
-        rankers[retriever] = linking.by_retriever(first)
+        rankers[retriever] = linking.by_retriever(first, is_fitted=True)
         rankers |= {name: linking.by_retriever(load_linking_retriever(name)) for name in baseline or []}
         worlds = (linking.sample_mentions(each, mentions, seed=seed) for each in read_worlds(found, split, world))
         rows = list(linking.link(worlds, first, rankers, n_candidates=candidates))

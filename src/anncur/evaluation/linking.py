@@ -85,11 +85,12 @@ def by_scorer(scorer: Scorer, progress: Progress = silent) -> Ranker:
     return rank
 
 
-def by_retriever(retriever: Retriever) -> Ranker:
-    """Rank candidates by a retriever's scores."""
+def by_retriever(retriever: Retriever, *, is_fitted: bool = False) -> Ranker:
+    """Rank candidates by a retriever's scores; one that has just found them is fitted already."""
 
     def rank(world: LinkingWorld, candidates: NDArray[np.int64]) -> FloatMatrix:
-        retriever.fit(world.items)
+        if not is_fitted:
+            retriever.fit(world.items)
         queries = world.queries
         rows = [
             np.take_along_axis(

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from anncur.errors import DamagedError, PlanError
+from anncur.errors import DamagedError, InputError, PlanError
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 
@@ -169,6 +169,8 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate()
         loss = self.task.loss(self._batches[place])
+        if not torch.isfinite(loss):
+            raise InputError(f"the loss is {loss.item()} at step {self.state.step + 1}; take a lower learning rate")
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.task.model.parameters(), self.settings.clip)
