@@ -6,25 +6,22 @@ batches from `tokens.py`; knows nothing of training."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.errors import InputError
 from anncur.items import Item, Query
 from anncur.models.checkpoint import Head, ModelCard
+from anncur.models.networks import check_positions, local_folder, pretrained, resized, save_network
 from anncur.models.states import inputs, states_at
 from anncur.tokens import PairBatch, PairFormat, PairTokenizer, Tokens
 
-HEAD_WIDTH = 32  # of one attention head in a narrowed network, as in MiniLM
 UNIT_SCALE = 20.0  # the usual temperature of encoders whose vectors have length one
 TOKENS_PER_BATCH = 8192  # of inference: large enough for the cores, small enough for the caches
 
@@ -36,7 +33,7 @@ class CrossEncoder(nn.Module):
 
     def __init__(self, network: PreTrainedModel, tokenizer: PairTokenizer) -> None:
         super().__init__()
-        _check_positions(network, tokenizer.format.query_length + tokenizer.format.item_length)
+        check_positions(network, tokenizer.format.query_length + tokenizer.format.item_length)
         self.network = network
         self.tokenizer = tokenizer
 
@@ -51,7 +48,7 @@ class CrossEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write weights, tokenizer and card."""
-        _save(self.network, folder)
+        save_network(self.network, folder)
         (folder / "tokenizer.json").write_text(self.tokenizer.json, encoding="utf-8")
         self.card.write(folder)
 
@@ -102,7 +99,7 @@ class DualEncoder(nn.Module):
         self, query_tower: PreTrainedModel, item_tower: PreTrainedModel, tokenizer: PairTokenizer, *, head: Head = "cls"
     ) -> None:
         super().__init__()
-        _check_positions(item_tower, max(tokenizer.format.query_length, 1 + tokenizer.format.item_length))
+        check_positions(item_tower, max(tokenizer.format.query_length, 1 + tokenizer.format.item_length))
         self.query_tower = query_tower
         self.item_tower = item_tower
         self.tokenizer = tokenizer
@@ -130,9 +127,9 @@ class DualEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write towers, tokenizer and card."""
-        _save(self.item_tower, folder)
+        save_network(self.item_tower, folder)
         if not self.is_shared:
-            _save(self.query_tower, folder / "query")
+            save_network(self.query_tower, folder / "query")
         (folder / "tokenizer.json").write_text(self.tokenizer.json, encoding="utf-8")
         ModelCard("dual-encoder", self.head, self.tokenizer.format, self.is_shared).write(folder)
 
@@ -173,7 +170,7 @@ def new_cross_encoder(
     if head == "emb" and not text.marks:
         raise InputError("an [EMB] cross-encoder needs marks; pass a format with marks=True")
     factory = AutoModelForSequenceClassification if head == "cls" else AutoModel
-    network = _resized(_pretrained(factory, source), factory, layers=layers, width=width)
+    network = resized(pretrained(factory, source), factory, layers=layers, width=width)
     return CROSS_ENCODERS[head](network, PairTokenizer.from_folder(local_folder(source), text))
 
 
@@ -181,7 +178,7 @@ def load_cross_encoder(folder: str | Path) -> CrossEncoder:
     """Read what `CrossEncoder.save` wrote."""
     card = ModelCard.read(folder, kind="cross-encoder")
     factory = AutoModelForSequenceClassification if card.head == "cls" else AutoModel
-    network = _pretrained(factory, folder, is_trained=True)
+    network = pretrained(factory, folder, is_trained=True)
     return CROSS_ENCODERS[card.head](network, PairTokenizer.from_folder(folder, card.text))
 
 
@@ -189,128 +186,16 @@ def new_dual_encoder(
     source: str | Path, text: PairFormat, *, head: Head = "cls", is_shared: bool = False, layers: int | None = None
 ) -> DualEncoder:
     """A dual encoder to be trained: both towers start from the same network."""
-    towers = [_resized(_pretrained(AutoModel, source), AutoModel, layers=layers) for _ in range(1 if is_shared else 2)]
+    towers = [resized(pretrained(AutoModel, source), AutoModel, layers=layers) for _ in range(1 if is_shared else 2)]
     return DualEncoder(towers[0], towers[-1], PairTokenizer.from_folder(local_folder(source), text), head=head)
 
 
 def load_dual_encoder(folder: str | Path) -> DualEncoder:
     """Read what `DualEncoder.save` wrote."""
     card = ModelCard.read(folder, kind="dual-encoder")
-    item_tower = _pretrained(AutoModel, folder, is_trained=True)
-    query_tower = item_tower if card.is_shared else _pretrained(AutoModel, Path(folder) / "query", is_trained=True)
+    item_tower = pretrained(AutoModel, folder, is_trained=True)
+    query_tower = item_tower if card.is_shared else pretrained(AutoModel, Path(folder) / "query", is_trained=True)
     return DualEncoder(query_tower, item_tower, PairTokenizer.from_folder(folder, card.text), head=card.head)
-
-
-def local_folder(source: str | Path) -> Path:
-    """Where a model's files lie: the folder itself, or the hub's cache of a name."""
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:
-        raise InputError(f"no folder {source}, and no model of that name could be fetched: {error}") from error
-
-
-def _pretrained(factory: Any, source: str | Path, *, is_trained: bool = False) -> PreTrainedModel:
-    """A network with all of its weights; only one that is still to be trained may lack a head."""
-    folder = local_folder(source)
-    if not (folder / "config.json").is_file():
-        raise InputError(f"no file {folder / 'config.json'}; pass the folder of a transformers model")
-    options = {"num_labels": 1} if factory is AutoModelForSequenceClassification else {}
-    try:
-        with _quiet():
-            network, found = factory.from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True, **options
-            )
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise InputError(f"{folder} doesn't hold the weights of the network in its config.json: {error}") from error
-    _check_is_bert_like(network, folder)
-    heads = ("pooler.", "classifier.") if not is_trained else ("pooler.",) if factory is AutoModel else ()
-    wrong = {name for name in found["missing_keys"] if not any(head in name for head in heads)}
-    wrong |= {name for name in found["unexpected_keys"] if "encoder.layer." in name}
-    if wrong:
-        raise InputError(
-            f"{folder} doesn't hold the weights of the network in its config.json: {len(wrong)} of them are missing "
-            f"or too many, such as {min(wrong)}"
-        )
-    return network  # type: ignore[no-any-return]
-
-
-def _check_is_bert_like(network: PreTrainedModel, folder: Path) -> None:
-    base: Any = network.base_model
-    embeddings = getattr(base, "embeddings", None)
-    tables = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    is_bert_like = all(hasattr(embeddings, table) for table in tables) and hasattr(base.encoder, "layer")
-    if not is_bert_like or network.config.type_vocab_size < 2:
-        raise InputError(
-            f"{folder} holds a network of the kind {network.config.model_type!r}; take one like BERT, with position "
-            "embeddings and two token types"
-        )
-
-
-def _check_positions(network: PreTrainedModel, n_positions: int) -> None:
-    limit = network.config.max_position_embeddings
-    if n_positions > limit:
-        raise InputError(f"texts of {n_positions} tokens are longer than the {limit} that this network can read")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars, and no warning of a missing head: we are about to train it."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _resized(
-    network: PreTrainedModel, factory: Any, *, layers: int | None, width: int | None = None
-) -> PreTrainedModel:
-    config = network.config
-    if width is not None and width > config.hidden_size:
-        raise InputError(f"width must be at most the network's {config.hidden_size}, got {width}")
-    if layers is not None and not 1 <= layers <= config.num_hidden_layers:
-        raise InputError(f"layers must be between 1 and the network's {config.num_hidden_layers}, got {layers}")
-    if width is not None and width < config.hidden_size:
-        network = _narrowed(network, factory, width, layers or config.num_hidden_layers)
-    elif layers is not None:
-        encoder: Any = network.base_model.encoder
-        encoder.layer = encoder.layer[:layers]
-        config.num_hidden_layers = layers
-    return network
-
-
-def _narrowed(network: PreTrainedModel, factory: Any, width: int, layers: int) -> PreTrainedModel:
-    """New layers over the leading directions of the pretrained embeddings."""
-    if width < 1 or width % HEAD_WIDTH:
-        raise InputError(f"width must be a multiple of {HEAD_WIDTH}, got {width}")
-    shape = {
-        "hidden_size": width,
-        "intermediate_size": 4 * width,
-        "num_attention_heads": width // HEAD_WIDTH,
-        "num_hidden_layers": layers,
-    }
-    config = AutoConfig.for_model(**{**network.config.to_dict(), **shape})
-    narrow: PreTrainedModel = factory.from_config(config)
-    wide: Any = network.base_model.embeddings
-    words = wide.word_embeddings.weight.detach()
-    directions = torch.linalg.svd(words.T @ words)[0][:, :width]  # (hidden, width), leading first
-    new: Any = narrow.base_model.embeddings
-    with torch.no_grad():
-        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-            getattr(new, name).weight.copy_(getattr(wide, name).weight @ directions)
-    return narrow
-
-
-def _save(network: PreTrainedModel, folder: Path) -> None:
-    with _quiet():
-        network.save_pretrained(folder)
 
 
 def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
