@@ -24,7 +24,7 @@ anncur train cross-encoder "$data" --head emb --mentions 4000 --batch 4 --evalua
 
 # The small one, and its [CLS] twin, agree with the teacher.
 for head in emb cls; do
-    anncur train cross-encoder "$data" --head "$head" --layers 2 --teacher "$work/teacher" --mentions 8000 \
+    anncur train cross-encoder "$data" --head "$head" --layers 3 --teacher "$work/teacher" --mentions 8000 \
         --query-length 32 --item-length 32 --evaluations 4 --learning-rate 1e-4 "${shared[@]}" \
         --out "$work/$head"
     anncur export "$work/$head" --weights compact --out "$work/$head.onnx"
