@@ -267,3 +267,8 @@ def test_a_damaged_state_is_named_with_the_way_out(tmp_path: Path, damage: str) 
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         TrainSettings(**wrong)
+
+
+def test_a_training_whose_loss_is_no_number_stops_and_says_so(toys: Toys, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lower learning rate"):
+        train(toys.cross_encoder(tmp_path), tmp_path, replace(SETTINGS, learning_rate=1e30))
