@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 BUILTIN = Path(__file__).parent.parent / "assets" / "builtin.onnx"
-TOKENS_PER_BATCH = 4096  # more is no faster, and takes more memory: about 10 kB per token for a width of 384
+TOKENS_PER_BATCH = 4096  # more was no faster, and takes more memory
 SMALL_BATCH = 256  # tokens; below it, a batch takes in longer pairs although that means padding
 REMEMBERED_ITEMS = 32_768
 
@@ -156,7 +156,7 @@ def _session(whole: bytes, *, threads: int, where: str) -> InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Constants are folded, but our operators stay: fused ones that look alike are slower (bias and GELU five times).
+    # Constants are folded, but our operators stay: ONNX Runtime would fuse sums and norms, which was slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
         return onnxruntime.InferenceSession(whole, options, providers=["CPUExecutionProvider"])
