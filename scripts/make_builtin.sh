@@ -30,6 +30,9 @@ for head in emb cls; do
     anncur export "$work/$head" --weights compact --out "$work/$head.onnx"
 done
 
-cp "$work/emb.onnx" "$assets/builtin.onnx"
+if ! cmp -s "$work/emb.onnx" "$assets/builtin.onnx"; then
+    cp "$work/emb.onnx" "$assets/builtin.onnx"
+    rm -rf "$assets/sample/animals.anncur"
+fi
 python "$(dirname "$0")/make_sample.py" "$data"
 python "$(dirname "$0")/make_sample_scores.py"

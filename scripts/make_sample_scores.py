@@ -2,11 +2,10 @@
 
     python scripts/make_sample_scores.py
 
-Reads the texts in src/anncur/assets/sample/ and src/anncur/assets/builtin.onnx. Can be stopped and run again."""
+Reads the texts in src/anncur/assets/sample/ and src/anncur/assets/builtin.onnx. Can be stopped and run again; with
+another model or other texts, delete the old index first."""
 
 from __future__ import annotations
-
-import shutil
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def main() -> None:
             rows.append(scorer.score(query, items))
             progress("test queries", number + 1, len(queries))
     np.save(SAMPLE / "test_scores.npy", np.stack(rows).astype(np.float32))
-    shutil.rmtree(SAMPLE_INDEX / "drafts", ignore_errors=True)
+    (SAMPLE_INDEX / "lock").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

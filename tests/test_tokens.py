@@ -209,7 +209,7 @@ def test_a_tokenizer_without_the_marks_is_refused() -> None:
 
 
 def test_what_is_no_tokenizer_is_refused() -> None:
-    with pytest.raises(FileFormatError, match=r"this is no tokenizer\.json"):
+    with pytest.raises(FileFormatError, match=r"not a tokenizer\.json"):
         PairTokenizer.from_json("{}", PairFormat())
     with pytest.raises(InputError, match=r"no file .*tokenizer\.json"):
         PairTokenizer.from_folder("nowhere", PairFormat())

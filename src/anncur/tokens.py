@@ -82,11 +82,11 @@ class PairTokenizer:
         file = Path(folder) / "tokenizer.json"
         if not file.is_file():
             raise InputError(f"no file {file}; a model's folder must hold its tokenizer.json")
-        return cls.from_json(file.read_text(encoding="utf-8"), format)
+        return cls.from_json(file.read_text(encoding="utf-8", errors="replace"), format, where=str(file))
 
     @classmethod
-    def from_json(cls, text: str, format: PairFormat) -> PairTokenizer:
-        """Read the text of a `tokenizer.json`."""
+    def from_json(cls, text: str, format: PairFormat, *, where: str = "this text") -> PairTokenizer:
+        """Read the text of a `tokenizer.json`; `where` it stands is for errors."""
         from tokenizers import Tokenizer  # here: only those who tokenise pay for it
 
         try:
@@ -94,7 +94,7 @@ class PairTokenizer:
         except InputError:
             raise
         except Exception as error:
-            raise FileFormatError(f"this is no tokenizer.json: {error}") from error
+            raise FileFormatError(f"{where}: not a tokenizer.json: {error}") from error
 
     @property
     def json(self) -> str:

@@ -50,7 +50,7 @@ def pairs(n: int = 12, seed: int = 0) -> tuple[list[Query], list[Item]]:
 
 def scores(model: CrossEncoder, n: int = 12) -> np.ndarray:
     queries, items = pairs(n)
-    return model.predict(model.tokenizer.queries(queries), model.tokenizer.items(items))
+    return model.score_tokens(model.tokenizer.queries(queries), model.tokenizer.items(items))
 
 
 def batch_of(model: CrossEncoder, n: int = 12) -> PairBatch:
@@ -135,14 +135,14 @@ def test_a_score_does_not_depend_on_the_pairs_beside_it(
     together = scores(model)
     queries, items = pairs()
     tokens = list(zip(model.tokenizer.queries(queries), model.tokenizer.items(items), strict=True))
-    alone = [model.predict([query], [item])[0] for query, item in tokens]
+    alone = [model.score_tokens([query], [item])[0] for query, item in tokens]
     np.testing.assert_allclose(together, alone, atol=1e-5)
     monkeypatch.setattr("anncur.models.encoders.TOKENS_PER_BATCH", 100)
     np.testing.assert_allclose(together, scores(model), atol=1e-5)
 
 
 def test_no_pairs_have_no_scores(network: Path) -> None:
-    assert new_cross_encoder(network, "emb", TEXT).predict([], []).shape == (0,)
+    assert new_cross_encoder(network, "emb", TEXT).score_tokens([], []).shape == (0,)
 
 
 def test_fewer_layers_are_the_first_ones(network: Path) -> None:

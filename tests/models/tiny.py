@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,7 +89,7 @@ def transformers_scores(
     folder: Path, query: Query, items: list[Item], *, state: dict[str, Any] | None = None
 ) -> NDArray[np.float32]:
     """What transformers' own implementation gives, with other weights if given."""
-    card = ModelCard.from_record(json.loads((folder / "anncur.json").read_text()), where="card")
+    card = ModelCard.from_json((folder / "anncur.json").read_text(), where="card")
     tokenizer = PairTokenizer.from_folder(folder, card.text)
     batch = tokenizer.assemble([tokenizer.query(query)] * len(items), tokenizer.items(items))
     return run_transformers(folder, batch, head=card.head, state=state)

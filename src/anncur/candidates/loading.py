@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from anncur.arrays import FloatMatrix
 from anncur.candidates.base import Retriever
 from anncur.candidates.mention import MentionOnly
 from anncur.errors import InputError
+from anncur.items import Item, Query
 
 
-def load_retrievers(retrievers: Iterable[str | Retriever]) -> dict[str, Retriever]:
-    """Retrievers by name, still to be fitted; takes names and objects."""
+def load_retrievers(retrievers: Iterable[str | Retriever], *, are_remembered: bool = False) -> dict[str, Retriever]:
+    """Retrievers by name, still to be fitted; takes names and objects.
+
+    Of those that an index remembers, the folder of a dual encoder need be there only when it is asked."""
     if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
         raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
     found: dict[str, Retriever] = {}
     for wanted in retrievers:
-        retriever = _named(wanted) if isinstance(wanted, str) else wanted
+        retriever = _named(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else wanted
         if not isinstance(retriever, Retriever) or isinstance(retriever, type):
             raise InputError(f"a retriever is an object with name, fit(items) and scores(queries), got {wanted!r}")
         if retriever.name in found:
@@ -30,11 +34,27 @@ def load_linking_retriever(name: str) -> Retriever:
     return MentionOnly(_named(name)) if name in _LEXICAL else _named(name)
 
 
-def _named(name: str) -> Retriever:
+class LateDualEncoder:
+    """A dual encoder that is read when it is first fitted: opening an index must need neither torch nor its folder."""
+
+    def __init__(self, source: str) -> None:
+        self.name = source
+        self._found: Retriever | None = None
+
+    def fit(self, items: Iterable[Item]) -> None:
+        self._found = self._found or _dual_encoder(self.name)
+        self._found.fit(items)
+
+    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        assert self._found is not None, "fit comes first"
+        return self._found.scores(queries)
+
+
+def _named(name: str, *, is_remembered: bool = False) -> Retriever:
     if name in _LEXICAL:
         return _LEXICAL[name]()
-    if name == "minilm" or Path(name).is_dir():
-        return _dual_encoder(name)
+    if name == "minilm" or Path(name).is_dir() or (is_remembered and "/" in name):
+        return LateDualEncoder(name)
     raise InputError(
         f"no retriever {name!r}; take one of {', '.join(_LEXICAL)}, minilm, the folder of a dual encoder, or an object"
     )

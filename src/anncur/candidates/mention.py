@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 
 from anncur.arrays import FloatMatrix
@@ -14,6 +15,10 @@ class MentionOnly:
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
+
+    def __copy__(self) -> MentionOnly:
+        """With a retriever of its own: copies are fitted to different items."""
+        return MentionOnly(copy.copy(self._retriever))
 
     @property
     def name(self) -> str:

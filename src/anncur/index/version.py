@@ -49,7 +49,9 @@ class Version:
             self._present(stores),
             self.vectors(),
             learned=Learned(places_of(learned.anchor_items, self.alive()), learned.splits),
-            retrievers=load_retrievers([own_retrievers.get(name, name) for name in self.manifest.retrievers]),
+            retrievers=load_retrievers(
+                [own_retrievers.get(name, name) for name in self.manifest.retrievers], are_remembered=True
+            ),
             seed=self.manifest.seed,
             prepared=Prepared(self.manifest.scorer, self._present(prepared)),
         )

@@ -42,31 +42,34 @@ class ModelCard:
         file = Path(folder) / CARD
         if not file.is_file():
             raise InputError(f"no {file}; pass a folder that `anncur train` or `anncur distill` wrote")
-        card = cls.from_record(_read_json(file), where=str(file))
+        card = cls.from_json(file.read_text(encoding="utf-8", errors="replace"), where=str(file))
         if card.kind != kind:
             raise InputError(f"{folder} holds a {card.kind}, where a {kind} is needed; pass another folder")
         return card
 
     @classmethod
-    def from_record(cls, record: dict[str, Any], *, where: str) -> ModelCard:
+    def from_json(cls, text: str, *, where: str) -> ModelCard:
         """Read what `write` wrote."""
+        record = parse_object(text, where=where)
         version = record.pop("format", None)
         if version != 1:
             raise FileFormatError(f"{where}: format {version!r} is not known here; a newer anncur may read it")
         try:
             card = replace(cls(**record), text=PairFormat(**record["text"]))
+            is_known = card.head in HEADS.get(card.kind, ())
         except (TypeError, KeyError, InputError) as error:
             raise FileFormatError(f"{where}: not a model's description: {error}") from error
-        if card.head not in HEADS.get(card.kind, ()):
+        if not is_known:
             raise FileFormatError(f"{where}: a {card.kind} with the head {card.head!r} is not known here")
         return card
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def parse_object(text: str, *, where: str) -> dict[str, Any]:
+    """One JSON object."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{file}: not JSON: {error}") from error
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{where}: not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise FileFormatError(f"{file}: must hold one JSON object, got {type(found).__name__}")
+        raise FileFormatError(f"{where}: must hold one JSON object, got {type(found).__name__}")
     return found

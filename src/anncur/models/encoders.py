@@ -53,7 +53,7 @@ class CrossEncoder(nn.Module):
         self.card.write(folder)
 
     @torch.no_grad()
-    def predict(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> FloatVector:
+    def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> FloatVector:
         """Score each query with the item at the same place, in batches of like lengths. (n_pairs,)"""
         self.eval()
         scores = np.empty(len(queries), dtype=np.float32)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from anncur.errors import FileFormatError, InputError
 from anncur.items import Item, Query
-from anncur.models.checkpoint import CARD, ModelCard
+from anncur.models.checkpoint import CARD, ModelCard, parse_object
 from anncur.tokens import PairFormat, PairTokenizer
 
 WeightFormat: TypeAlias = Literal["float32", "compact", "int8"]
@@ -104,13 +104,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
         raise InputError(f"no file {file}; pass the folder of a model, with config.json and model.safetensors")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{file}: not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise FileFormatError(f"{file}: must hold one JSON object, got {type(config).__name__}")
-    return config
+    return parse_object(file.read_text(encoding="utf-8", errors="replace"), where=str(file))
 
 
 def _read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
@@ -182,7 +176,7 @@ def _scores(whole: bytes, pairs: Sequence[tuple[Query, Item]]) -> NDArray[np.flo
 
     session = InferenceSession(whole, providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
-    card = ModelCard.from_record(json.loads(metadata[CARD_KEY]), where=CARD_KEY)
+    card = ModelCard.from_json(metadata[CARD_KEY], where=CARD_KEY)
     tokenizer = PairTokenizer.from_json(metadata[TOKENIZER_KEY], card.text)
     found = []
     for query, item in pairs:

@@ -36,7 +36,9 @@ def pretrained(factory: Any, source: str | Path, *, is_trained: bool = False) ->
     folder = local_folder(source)
     if not (folder / "config.json").is_file():
         raise InputError(f"no file {folder / 'config.json'}; pass the folder of a transformers model")
-    options = {"num_labels": 1} if factory is AutoModelForSequenceClassification else {}
+    options: dict[str, Any] = {"use_safetensors": True, "attn_implementation": "sdpa"}  # nothing is unpickled
+    if factory is AutoModelForSequenceClassification:
+        options["num_labels"] = 1
     try:
         with _quiet():
             network, found = factory.from_pretrained(
@@ -115,7 +117,7 @@ def _narrowed(network: PreTrainedModel, factory: Any, width: int, layers: int) -
         "num_hidden_layers": layers,
     }
     config = AutoConfig.for_model(**{**network.config.to_dict(), **shape})
-    narrow: PreTrainedModel = factory.from_config(config)
+    narrow: PreTrainedModel = factory.from_config(config, attn_implementation="sdpa")
     wide: Any = network.base_model.embeddings
     words = wide.word_embeddings.weight.detach()
     directions = torch.linalg.svd(words.T @ words)[0][:, :width]  # (hidden, width), leading first

@@ -7,7 +7,6 @@ made again."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -23,7 +22,7 @@ from anncur.items import Item, Query
 from anncur.models.checkpoint import ModelCard
 from anncur.models.export import CARD_KEY, N_TOKENS_KEY, TOKENIZER_KEY
 from anncur.numbers import whole_number
-from anncur.tokens import PairTokenizer, Tokens
+from anncur.tokens import PairBatch, PairTokenizer, Tokens
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -174,5 +173,8 @@ def _read_metadata(session: InferenceSession, where: str) -> tuple[PairTokenizer
         raise FileFormatError(
             f"{where}: this .onnx file has no {error} in its metadata; only those that `anncur export` writes can score"
         ) from error
-    card = ModelCard.from_record(json.loads(record), where=where)
-    return PairTokenizer.from_json(tokenizer, card.text), int(n_tokens)
+    card = ModelCard.from_json(record, where=where)
+    inputs = {value.name for value in session.get_inputs()}
+    if card.kind != "cross-encoder" or not inputs <= set(PairBatch.__dataclass_fields__) or not n_tokens.isdigit():
+        raise FileFormatError(f"{where}: this .onnx file doesn't score pairs as `anncur export` writes it")
+    return PairTokenizer.from_json(tokenizer, card.text, where=where), int(n_tokens)

@@ -171,7 +171,7 @@ def score_candidates(
     """Exact scores of the candidates of all examples, or of some rows. (n_rows, n_candidates)"""
     rows = np.arange(len(candidates)) if rows is None else rows
     blocks = np.array_split(rows, max(1, len(rows) * candidates.shape[1] // PAIRS_AT_ONCE))
-    scores = [model.predict(*examples.pairs(block, candidates[block])).reshape(len(block), -1) for block in blocks]
+    scores = [model.score_tokens(*examples.pairs(block, candidates[block])).reshape(len(block), -1) for block in blocks]
     return np.concatenate(scores)
 
 

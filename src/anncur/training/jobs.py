@@ -39,7 +39,7 @@ from anncur.training.cross_encoder import CrossEncoderTask, Teacher
 from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
 from anncur.training.dual_encoder import DualEncoderTask
 from anncur.training.examples import Examples, draw_candidates, pool_size, pools, whole_pool
-from anncur.training.loop import RESUME, LogRow, TrainSettings, ignore_row, train
+from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, ignore_row, seeded, train
 from anncur.training.negatives import Candidates, NegativeSettings, retrieved_negatives
 
 NegativeKind: TypeAlias = Literal["random", "tfidf", "mined"]
@@ -139,8 +139,8 @@ def train_cross_encoder(
 ) -> list[LogRow]:
     """Train a cross-encoder into the folder `out`; the same job again goes on where it was stopped."""
     kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
-    torch.manual_seed(job.train.seed)  # new layers and heads start from it
-    model = new_cross_encoder(network_source(job.network), job.head, job.text, layers=job.layers, width=job.width)
+    with seeded(job.train.seed):  # new layers and heads start from it
+        model = new_cross_encoder(network_source(job.network), job.head, job.text, layers=job.layers, width=job.width)
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
     negative_pools = kept.pools(examples, job.kind, job.negatives.pool, seed=job.train.seed)
     task = CrossEncoderTask(
@@ -169,10 +169,10 @@ def train_dual_encoder(
 ) -> list[LogRow]:
     """Train a dual encoder into the folder `out`; the same job again goes on where it was stopped."""
     kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
-    torch.manual_seed(job.train.seed)
-    model = new_dual_encoder(
-        network_source(job.network), job.text, head=job.head, is_shared=job.is_shared, layers=job.layers
-    )
+    with seeded(job.train.seed):
+        model = new_dual_encoder(
+            network_source(job.network), job.text, head=job.head, is_shared=job.is_shared, layers=job.layers
+        )
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
     task = DualEncoderTask(
         model=model,
@@ -201,6 +201,8 @@ def distill(
 
     With the loss `best` both are tried, in folders below `out`, and the one that is better on held-out queries is
     copied into `out`. Gives the rows of the chosen one."""
+    if (out / RESUME).exists() != (job.loss != "best") and (out / LOG).exists():
+        raise InputError(f"{out} holds a distillation with another loss; take another folder")
     if job.loss != "best":
         return _distill_with(job.loss, job, scored, out, progress=progress, on_row=on_row)
     tries = {
@@ -208,6 +210,7 @@ def distill(
     }
     best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
     load_dual_encoder(out / best).save(out)
+    shutil.copyfile(out / best / LOG, out / LOG)
     return tries[best]
 
 
@@ -236,10 +239,10 @@ def _distill_with(
 
 
 def _start(job: DistillationJob) -> DualEncoder:
-    torch.manual_seed(job.train.seed)
     if (Path(job.start) / CARD).is_file():
         return load_dual_encoder(job.start)
-    return new_dual_encoder(network_source(job.start), job.text, head="mean", is_shared=True)
+    with seeded(job.train.seed):
+        return new_dual_encoder(network_source(job.start), job.text, head="mean", is_shared=True)
 
 
 def _mined(out: Path) -> Path:

@@ -9,7 +9,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +109,14 @@ class State:
     is_finished: bool = False
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Randomness of torch from a seed, and afterwards as if nothing had been."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 def ignore_row(row: LogRow, /) -> None:
     """For those who read the log afterwards."""
 
@@ -124,22 +133,23 @@ def train(
     """Train until the settings say so; the best model of all evaluations stands in `folder` afterwards.
 
     A state to resume from is saved at every evaluation and every `save_every` seconds. Gives all rows of the log."""
-    run = _Run(task, Path(folder), settings)
-    started = time.monotonic() - run.state.seconds
-    last_save = time.monotonic()
-    if run.state.step == 0 and not run.rows:
-        on_row(run.evaluate(seconds=time.monotonic() - started))
-    while not run.state.is_finished:
-        run.step()
-        progress("training", run.state.step, run.n_steps)
-        run.state.seconds = time.monotonic() - started
-        if run.is_evaluation_due():
-            on_row(run.evaluate(seconds=run.state.seconds))
-        elif time.monotonic() - last_save < save_every:
-            continue
-        run.save()
+    with seeded(settings.seed):
+        run = _Run(task, Path(folder), settings)
+        started = time.monotonic() - run.state.seconds
         last_save = time.monotonic()
-    return run.rows
+        if run.state.step == 0 and not run.rows:
+            on_row(run.evaluate(seconds=time.monotonic() - started))
+        while not run.state.is_finished:
+            run.step()
+            progress("training", run.state.step, run.n_steps)
+            run.state.seconds = time.monotonic() - started
+            if run.is_evaluation_due():
+                on_row(run.evaluate(seconds=run.state.seconds))
+            elif time.monotonic() - last_save < save_every:
+                continue
+            run.save()
+            last_save = time.monotonic()
+        return run.rows
 
 
 class _Run:
@@ -155,7 +165,6 @@ class _Run:
         self.state = State()
         self._epoch = -1
         self._batches: Sequence[Any] = []
-        torch.manual_seed(settings.seed)
         self._optimizer = _optimizer(task.model, settings)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / RESUME).exists():
