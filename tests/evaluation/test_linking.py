@@ -14,6 +14,7 @@ from anncur.datasets.zeshel import LinkingWorld, Mention
 from anncur.errors import InputError
 from anncur.evaluation.linking import MACRO, LinkingRow, by_retriever, by_scorer, find_candidates, link, sample_mentions
 from anncur.items import Corpus, Item, Query
+from anncur.scorers.loading import load_scorer
 
 
 class Table:
@@ -42,7 +43,8 @@ def make_world(golds: list[int], n_items: int = 4, name: str = "w") -> LinkingWo
 
 
 RETRIEVED = Table([[9, 8, 7, 6], [9, 8, 7, 6], [6, 7, 8, 9], [9, 8, 7, 6]])  # top 2: 01, 01, 32, 01
-RANKED = Table([[1, 2, 9, 9], [2, 1, 9, 9], [9, 9, 1, 1], [9, 9, 9, 9]])
+RANKING = Table([[1, 2, 9, 9], [2, 1, 9, 9], [9, 9, 1, 1], [9, 9, 9, 9]])
+RANKED = load_scorer(RANKING)
 
 
 def test_accuracy_recall_and_their_ratio_are_those_counted_by_hand() -> None:
@@ -81,7 +83,7 @@ def test_a_retriever_and_a_scorer_of_the_same_scores_rank_alike(monkeypatch: pyt
     candidates = find_candidates(world, RETRIEVED, 3)
     assert candidates.tolist() == [[0, 1, 2], [0, 1, 2], [3, 2, 1], [0, 1, 2]]
     expected = by_scorer(RANKED)(world, candidates)
-    np.testing.assert_array_equal(by_retriever(RANKED)(world, candidates), expected)
+    np.testing.assert_array_equal(by_retriever(RANKING)(world, candidates), expected)
     assert RANKED.fits > 0
 
 

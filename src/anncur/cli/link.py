@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import SeedOption, scorer_from
+from anncur.cli.options import BatchOption, RetriesOption, SeedOption, scorer_from
 from anncur.datasets.zeshel import Zeshel, read_worlds
 
 
@@ -30,6 +30,8 @@ def link(
     candidates: Annotated[int, typer.Option("--candidates", help="For each mention.")] = 64,
     mentions: Annotated[int | None, typer.Option("--mentions", help="Of each world, drawn; all by default.")] = None,
     statistics: Annotated[bool, typer.Option("--statistics", help="Only count entities and mentions.")] = False,
+    batch_size: BatchOption = None,
+    retries: RetriesOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -51,7 +53,10 @@ def link(
         return
     first = load_linking_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
-        rankers = {name: linking.by_scorer(scorer_from(name), progress) for name in scorer or ["builtin"]}
+        rankers = {
+            name: linking.by_scorer(scorer_from(name, batch_size=batch_size, retries=retries), progress)
+            for name in scorer or ["builtin"]
+        }
         rankers[retriever] = linking.by_retriever(first, is_fitted=True)
         rankers |= {name: linking.by_retriever(load_linking_retriever(name)) for name in baseline or []}
         worlds = (linking.sample_mentions(each, mentions, seed=seed) for each in read_worlds(found, split, world))

@@ -19,7 +19,7 @@ from anncur.errors import InputError
 from anncur.numbers import whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
-from anncur.scorers.base import Scorer
+from anncur.scorers.guard import GuardedScorer
 
 Ranker: TypeAlias = Callable[[LinkingWorld, NDArray[np.int64]], FloatMatrix]  # scores of (n_mentions, n_candidates)
 QUERIES_AT_ONCE = 256
@@ -72,13 +72,16 @@ def find_candidates(world: LinkingWorld, retriever: Retriever, n: int) -> NDArra
     return np.stack([top_k(row, min(n, len(world.items))) for block in blocks for row in retriever.scores(block)])
 
 
-def by_scorer(scorer: Scorer, progress: Progress = silent) -> Ranker:
+def by_scorer(scorer: GuardedScorer, progress: Progress = silent) -> Ranker:
     """Rank candidates by exact scores."""
+    at_once = scorer.rules.batch_size
 
     def rank(world: LinkingWorld, candidates: NDArray[np.int64]) -> FloatMatrix:
         scores = np.empty(candidates.shape)
         for row, (query, positions) in enumerate(zip(world.queries, candidates, strict=True)):
-            scores[row] = scorer.score(query, world.items.take(positions))
+            for start in range(0, len(positions), at_once):
+                batch = slice(start, start + at_once)
+                scores[row, batch] = scorer.score(query, world.items.take(positions[batch]))
             progress(f"scoring {world.name}", row + 1, len(candidates))
         return scores
 

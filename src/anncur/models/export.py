@@ -68,6 +68,11 @@ def export(
     return ExportReport(Path(out_file), len(whole), change)
 
 
+def is_exportable(folder: str | Path) -> bool:
+    """Whether a model's network is one that has a graph here."""
+    return _read_config(Path(folder)).get("model_type") == "bert"
+
+
 def export_bytes(folder: str | Path, *, weights: WeightFormat = "float32") -> bytes:
     """The same in memory."""
     if weights not in WEIGHT_FORMATS:

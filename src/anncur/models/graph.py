@@ -69,8 +69,8 @@ class Shape:
         for key, value in needed.items():
             if given.get(key) != value:
                 raise InputError(
-                    f"only a BERT whose {key} is {value!r} can be exported, got {given.get(key)!r}; other models score "
-                    "through sentence-transformers: load_scorer('name or folder')"
+                    f"only a BERT whose {key} is {value!r} can be exported, got {given.get(key)!r}; other networks "
+                    "score without being exported: load_scorer('folder')"
                 )
         try:
             return cls(

@@ -10,8 +10,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from anncur.arrays import FloatVector
 from anncur.errors import InputError
 from anncur.items import Item, Query
+from anncur.tokens import PairTokenizer, Tokens
 
 TextPair: TypeAlias = tuple[str, str]  # the query's marked text and the item's full text
 
@@ -27,6 +29,17 @@ class Scorer(Protocol):
     def fingerprint(self) -> str: ...
 
     def score(self, query: Query, items: Sequence[Item], /) -> Any: ...
+
+
+class TokenScorer(Scorer, Protocol):
+    """A scorer that also takes what its tokenizer made."""
+
+    @property
+    def tokenizer(self) -> PairTokenizer: ...
+
+    def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens], /) -> FloatVector:
+        """Scores of tokenised queries, each with the item at the same place."""
+        ...
 
 
 class CallableScorer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from anncur.errors import InputError
 from anncur.models.checkpoint import CARD
-from anncur.scorers.base import as_scorer
+from anncur.scorers.base import TokenScorer, as_scorer
 from anncur.scorers.guard import CallRules, GuardedScorer
 
 
@@ -58,10 +58,7 @@ def find_scorer(source: str | Path) -> object:
 
         return OnnxScorer.open(BUILTIN if name == "builtin" else path)
     if (path / CARD).is_file():
-        from anncur.models.export import export_bytes
-        from anncur.scorers.onnx import OnnxScorer
-
-        return OnnxScorer(export_bytes(path), where=name)
+        return open_trained(path)
     if path.is_dir():
         return open_cross_encoder(name)
     if ":" in name:
@@ -72,6 +69,21 @@ def find_scorer(source: str | Path) -> object:
         f"no scorer {name!r}; give 'builtin', an .onnx file, a model's folder, package.module:name, or the name of a "
         "CrossEncoder such as 'cross-encoder/ms-marco-MiniLM-L6-v2'"
     )
+
+
+def open_trained(folder: Path, *, threads: int | None = None) -> TokenScorer:
+    """A cross-encoder's folder: by ONNX Runtime if it is a BERT, else by torch."""
+    from anncur.models.export import export_bytes, is_exportable
+
+    if is_exportable(folder):
+        from anncur.scorers.onnx import OnnxScorer
+
+        return OnnxScorer(export_bytes(folder), threads=threads, where=str(folder))
+    try:
+        from anncur.scorers.trained import TrainedScorer
+    except ModuleNotFoundError as error:
+        raise InputError(f"{folder} needs {error.name}; run pip install 'anncur[train]'") from error
+    return TrainedScorer(folder)
 
 
 def open_cross_encoder(name: str) -> object:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anncur.arrays import Positions
+from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.candidates.dual_encoder import MINILM, minilm_folder
 from anncur.candidates.loading import load_linking_retriever
@@ -29,10 +29,10 @@ from anncur.models.encoders import (
     new_cross_encoder,
     new_dual_encoder,
 )
-from anncur.models.export import export_bytes
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
-from anncur.scorers.onnx import OnnxScorer
+from anncur.scorers.base import TokenScorer
+from anncur.scorers.loading import open_trained
 from anncur.tokens import PairFormat, PairTokenizer
 from anncur.training.cache import array_digest, cached, file_digest
 from anncur.training.cross_encoder import CrossEncoderTask, Teacher
@@ -297,7 +297,7 @@ class _Kept:
         """The teacher's scores of candidates that are drawn once."""
         assert job.teacher is not None
         candidates = draw_candidates(examples, negative_pools, job.negatives, seed=[job.train.seed, 0])
-        teacher = OnnxScorer(export_bytes(job.teacher), threads=torch.get_num_threads())  # twice as fast as torch
+        teacher = open_trained(job.teacher, threads=torch.get_num_threads())
         same_tokens = teacher.tokenizer.fingerprint == examples.tokenizer.fingerprint
         read = examples if same_tokens else Examples(examples.worlds, teacher.tokenizer, examples.chosen)
         texts = " ".join(world.describe() for world in examples.worlds)
@@ -306,9 +306,9 @@ class _Kept:
         return Teacher(candidates, scores, job.gold_weight)
 
     def _teacher_scores(
-        self, teacher: OnnxScorer, examples: Examples, candidates: Candidates, made_from: str
+        self, teacher: TokenScorer, examples: Examples, candidates: Candidates, made_from: str
     ) -> NDArray[np.float32]:
-        def score(rows: Positions) -> NDArray[np.float32]:
+        def score(rows: Positions) -> FloatMatrix:
             return teacher.score_tokens(*examples.pairs(rows, candidates[rows])).reshape(len(rows), -1)
 
         blocks = []
