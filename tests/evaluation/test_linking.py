@@ -84,7 +84,7 @@ def test_a_retriever_and_a_scorer_of_the_same_scores_rank_alike(monkeypatch: pyt
     assert candidates.tolist() == [[0, 1, 2], [0, 1, 2], [3, 2, 1], [0, 1, 2]]
     expected = by_scorer(RANKED)(world, candidates)
     np.testing.assert_array_equal(by_retriever(RANKING)(world, candidates), expected)
-    assert RANKED.fits > 0
+    assert RANKING.fits > 0
 
 
 def test_without_the_right_entity_among_candidates_nothing_is_right() -> None:
