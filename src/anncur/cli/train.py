@@ -21,6 +21,9 @@ LayersOption = Annotated[int | None, typer.Option("--layers", help="Keep only th
 PresetOption = Annotated[str, typer.Option("--preset", help="Where the other options start from: small or paper.")]
 MentionsOption = Annotated[int | None, typer.Option("--mentions", help="Train on so many, drawn; all by default.")]
 WorldsOption = Annotated[list[str] | None, typer.Option("--world", help="Train on this world; may be repeated.")]
+ShortOption = Annotated[
+    float, typer.Option("--short-contexts", help="The share of mentions that lose most of their context, 0 to 1.")
+]
 DevOption = Annotated[int, typer.Option("--dev-mentions", help="Of each world of the split val, to choose by.")]
 NegativesOption = Annotated[int | None, typer.Option("--negatives", help="Wrong entities for each right one.")]
 PoolOption = Annotated[int | None, typer.Option("--pool", help="Draw negatives from the best so many wrong ones.")]
@@ -69,6 +72,7 @@ def cross_encoder(
     world: WorldsOption = None,
     mentions: MentionsOption = None,
     dev_mentions: DevOption = 60,
+    short_contexts: ShortOption = 0.0,
     query_length: QueryLengthOption = None,
     item_length: ItemLengthOption = None,
     layout: LayoutOption = None,
@@ -99,7 +103,9 @@ def cross_encoder(
         from anncur.training.presets import preset as preset_of
     chosen = preset_of(preset)
     job = CrossEncoderJob(
-        data=DataSettings(data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions),
+        data=DataSettings(
+            data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions, short_contexts=short_contexts
+        ),
         network=network or chosen.network,
         head=_one_of("--head", head, "emb", "cls"),
         layers=layers,
@@ -140,6 +146,7 @@ def dual_encoder(
     world: WorldsOption = None,
     mentions: MentionsOption = None,
     dev_mentions: DevOption = 60,
+    short_contexts: ShortOption = 0.0,
     query_length: QueryLengthOption = None,
     item_length: ItemLengthOption = None,
     epochs: EpochsOption = None,
@@ -165,7 +172,9 @@ def dual_encoder(
         from anncur.training.presets import preset as preset_of
     chosen = preset_of(preset)
     job = DualEncoderJob(
-        data=DataSettings(data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions),
+        data=DataSettings(
+            data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions, short_contexts=short_contexts
+        ),
         network=network or chosen.network,
         head=chosen.dual_encoder_head,
         is_shared=chosen.has_shared_towers,

@@ -16,6 +16,7 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
+from anncur.items import Query
 from anncur.models.encoders import CrossEncoder
 from anncur.progress import Progress, silent
 from anncur.tokens import PairTokenizer, Tokens
@@ -27,6 +28,7 @@ from anncur.training.negatives import (
     retrieved_negatives,
 )
 
+MOST_SHORT_WORDS = 8  # on either side of a mention in a short context
 PAIRS_AT_ONCE = 4096  # enough to find pairs of like lengths
 
 
@@ -37,6 +39,7 @@ class Examples:
     worlds: list[LinkingWorld]
     tokenizer: PairTokenizer
     chosen: list[Positions]  # of each world, which of its mentions
+    short_contexts: float = 0.0  # the share of mentions that lose most of their context
 
     @classmethod
     def draw(cls, worlds: Sequence[LinkingWorld], tokenizer: PairTokenizer, *, n: int | None, seed: int) -> Examples:
@@ -75,13 +78,19 @@ class Examples:
     @cached_property
     def queries(self) -> list[Tokens]:
         """Each example's query."""
-        return self.tokenizer.queries(
-            [
-                world.mentions[mention].query
-                for world, mentions in zip(self.worlds, self.chosen, strict=True)
-                for mention in mentions
-            ]
-        )
+        queries = [
+            world.mentions[mention].query
+            for world, mentions in zip(self.worlds, self.chosen, strict=True)
+            for mention in mentions
+        ]
+        rng = np.random.default_rng(0)
+        is_short = rng.random(len(queries)) < self.short_contexts
+        n_words = rng.integers(0, MOST_SHORT_WORDS + 1, size=(len(queries), 2)).tolist()
+        cut = [
+            shortened(query, *sides) if short else query
+            for query, short, sides in zip(queries, is_short, n_words, strict=True)
+        ]
+        return self.tokenizer.queries(cut)
 
     @cached_property
     def items(self) -> list[list[Tokens]]:
@@ -100,7 +109,18 @@ class Examples:
         digest = hashlib.sha256()
         for world, mentions in zip(self.worlds, self.chosen, strict=True):
             digest.update(f"{world.name} {len(world.items)} {mentions.tolist()}".encode())
-        return f"{len(self)} mentions {digest.hexdigest()[:12]}"
+        short = f", {self.short_contexts:.0%} short" if self.short_contexts else ""
+        return f"{len(self)} mentions {digest.hexdigest()[:12]}{short}"
+
+
+def shortened(query: Query, n_left: int, n_right: int) -> Query:
+    """A query with only so many words before and after its mention."""
+    if query.mention is None:
+        return query
+    start, end = query.mention
+    left = " ".join(query.text[:start].split()[-n_left:]) + " " if n_left and start else ""
+    right = " " + " ".join(query.text[end:].split()[:n_right]) if n_right and end < len(query.text) else ""
+    return Query(left + query.text[start:end] + right, query.id, (len(left), len(left) + end - start))
 
 
 def pool_size(examples: Examples, n: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -58,12 +58,14 @@ class DataSettings:
     mentions: int | None = None  # drawn in proportion; all of them
     dev_mentions: int | None = 60  # of each world
     dev_candidates: int = 16  # the dual encoder's best, beside the right one
+    short_contexts: float = 0.0  # the share of mentions, trained on and held out, that lose most of their context
 
     def __post_init__(self) -> None:
         for name in ("mentions", "dev_mentions"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), least=1)
         whole_number("dev_candidates", self.dev_candidates, least=1)
+        number("short_contexts", self.short_contexts, least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +259,12 @@ def _examples(data: DataSettings, tokenizer: PairTokenizer, seed: int) -> tuple[
     worlds = Zeshel(data.folder, context_words=CONTEXT_WORDS)
     train_worlds = list(read_worlds(worlds, "train", data.train_worlds))
     dev_worlds = list(read_worlds(worlds, "val", data.dev_worlds))
-    return (
+    drawn = (
         Examples.draw(train_worlds, tokenizer, n=data.mentions, seed=seed),
         Examples.draw_from_each(dev_worlds, tokenizer, n=data.dev_mentions, seed=0),
     )
+    train_on, dev = (replace(examples, short_contexts=data.short_contexts) for examples in drawn)
+    return train_on, dev
 
 
 class _Kept:
@@ -298,10 +302,9 @@ class _Kept:
         assert job.teacher is not None
         candidates = draw_candidates(examples, negative_pools, job.negatives, seed=[job.train.seed, 0])
         teacher = open_trained(job.teacher, threads=torch.get_num_threads())
-        same_tokens = teacher.tokenizer.fingerprint == examples.tokenizer.fingerprint
-        read = examples if same_tokens else Examples(examples.worlds, teacher.tokenizer, examples.chosen)
+        read = Examples(examples.worlds, teacher.tokenizer, examples.chosen)  # a teacher sees whole contexts
         texts = " ".join(world.describe() for world in examples.worlds)
-        made_from = f"{_digest(str(job.teacher))} {texts} {examples.describe()} {array_digest(candidates)}"
+        made_from = f"{_digest(str(job.teacher))} {texts} {read.describe()} {array_digest(candidates)}"
         scores = self._teacher_scores(teacher, read, candidates, made_from)
         return Teacher(candidates, scores, job.gold_weight)
 
