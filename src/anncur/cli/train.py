@@ -64,7 +64,8 @@ def cross_encoder(
     ] = 0.5,
     negative_kind: Annotated[str, typer.Option("--negative-kind", help="random, tfidf or mined.")] = "mined",
     dual_encoder: Annotated[
-        str, typer.Option("--dual-encoder", help="Mines negatives: minilm, or a dual encoder's folder.")
+        str,
+        typer.Option("--dual-encoder", help="Finds candidates to judge by, and mines negatives: minilm, or a folder."),
     ] = "minilm",
     negatives: NegativesOption = None,
     pool: PoolOption = None,
@@ -256,7 +257,7 @@ def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(out), "best": asdict(best), "rows": [asdict(row) for row in rows], "plot": picture})
     else:
-        drawn = f" Its picture is {picture}." if picture else ""
+        drawn = f" Its picture is {picture}." if picture else " (No picture: pip install 'anncur[plots]'.)"
         console().print(f"{out} holds the best model: {best.dev:.3f} at step {best.step}.{drawn}", markup=False)
 
 
