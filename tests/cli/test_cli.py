@@ -54,7 +54,7 @@ def test_the_demo_builds_searches_compares_and_says_what_to_do_next() -> None:
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
     assert "Built an index of 150 animals with 15 anchor queries: 2,258 calls." in result.stdout
-    assert re.search(r'Best for "we heard a \[bat\] in the attic at night", 200 calls:\n\n.*\bbat\b', result.stdout)
+    assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 calls:\n\n.* hen: adult female', result.stdout)
     assert "BM25 + re-rank" in result.stdout
     assert "On your own data" in result.stdout
 
