@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,15 +125,8 @@ class GuardedScorer:
         """What the scorer makes of items once, a value for each; empty values if it can't prepare."""
         if not callable(getattr(self._scorer, "prepare", None)):
             return [b""] * len(items)
-        try:
+        with self._foreign(f"to prepare {len(items)} items"):
             values = list(self._scorer.prepare(items))  # type: ignore[attr-defined]
-        except AnncurError:
-            raise
-        except Exception as error:  # foreign code: anything may come out of it
-            raise ScorerError(
-                f"the scorer {self.fingerprint} failed to prepare {len(items)} items with "
-                f"{type(error).__name__}: {error}"
-            ) from error
         if len(values) != len(items) or not all(isinstance(value, bytes) for value in values):
             kinds = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ScorerOutputError(
@@ -143,18 +137,23 @@ class GuardedScorer:
 
     def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
         self._spend(len(items))
-        try:
+        remedy = "; for a scorer that fails now and then, pass load_scorer(…, retries=3)"
+        with self._foreign(f"on {len(items)} pairs of {query.marked_text!a:.60}", remedy):
             answer = self._scorer.score(query, items)
             if isinstance(answer, Iterator):
                 answer = list(answer)  # here, because a generator fails only when it is asked
+        return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
+
+    @contextmanager
+    def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:
+        """Around somebody else's code: anything may come out of it."""
+        try:
+            yield
         except AnncurError:
             raise
-        except Exception as error:  # foreign code: anything may come out of it
-            raise ScorerError(
-                f"the scorer {self.fingerprint} failed on {len(items)} pairs of {query.marked_text!a:.60} with "
-                f"{type(error).__name__}: {error}; for a scorer that fails now and then, pass load_scorer(…, retries=3)"
-            ) from error
-        return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
+        except Exception as error:
+            told = f"the scorer {self.fingerprint} failed {doing} with {type(error).__name__}: {error}{remedy}"
+            raise ScorerError(told) from error
 
     def _spend(self, n_calls: int) -> None:
         cap = self.rules.max_calls
