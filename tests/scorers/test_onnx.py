@@ -194,3 +194,27 @@ def test_the_builtin_model_is_loaded_by_its_name(whole: bytes, monkeypatch: pyte
     (tmp_path / "builtin.onnx").write_bytes(whole)
     monkeypatch.setattr(onnx_scorer, "BUILTIN", tmp_path / "builtin.onnx")
     assert anncur.load_scorer("builtin").fingerprint == OnnxScorer(whole).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("anncur.json", "{"), ("anncur.json", "[]"), ("anncur.json", '{"format": 1, "kind": []}'), ("n_tokens", "many")],
+)
+def test_foreign_metadata_is_a_clear_error_of_ours(key: str, value: str, whole: bytes) -> None:
+    import onnx
+
+    model = onnx.load_from_string(whole)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    onnx.helper.set_model_props(model, {**metadata, key: value})
+    with pytest.raises(FileFormatError, match="here"):
+        OnnxScorer(model.SerializeToString(), where="here")
+
+
+def test_a_network_without_a_graph_scores_in_torch_and_the_same(
+    scorer: OnnxScorer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anncur.models.export.is_exportable", lambda _: False)
+    in_torch = anncur.load_scorer(folder)
+    assert in_torch.fingerprint.startswith("torch:")
+    items = make_items(20)
+    np.testing.assert_allclose(in_torch.score(QUERY, items), scorer.score(QUERY, items), atol=1e-4)
