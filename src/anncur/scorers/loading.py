@@ -63,7 +63,7 @@ def find_scorer(source: str | Path) -> object:
         return open_cross_encoder(name)
     if ":" in name:
         return import_named(name)
-    if "/" in name and isinstance(source, str):
+    if "/" in name and isinstance(source, str) and not name.startswith((".", "/", "~")):
         return open_cross_encoder(name)
     raise InputError(
         f"no scorer {name!r}; give 'builtin', an .onnx file, a model's folder, package.module:name, or the name of a "
