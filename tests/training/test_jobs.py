@@ -15,13 +15,12 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 from anncur.errors import FileFormatError, InputError
 from anncur.models.encoders import load_cross_encoder, load_dual_encoder, new_dual_encoder
 from anncur.training.distillation import DistillationTask, ScoredQueries, retrieval_recall
+from anncur.training.distillation_job import DistillationJob, distill
 from anncur.training.examples import Examples, macro_accuracy, pool_size, pools
 from anncur.training.jobs import (
     CrossEncoderJob,
     DataSettings,
-    DistillationJob,
     DualEncoderJob,
-    distill,
     train_cross_encoder,
     train_dual_encoder,
 )

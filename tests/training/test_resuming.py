@@ -18,12 +18,11 @@ from safetensors.torch import save_file
 
 from anncur.errors import InputError, PlanError
 from anncur.models.encoders import new_dual_encoder
+from anncur.training.distillation_job import DistillationJob, distill
 from anncur.training.jobs import (
     CrossEncoderJob,
     DataSettings,
-    DistillationJob,
     DualEncoderJob,
-    distill,
     train_cross_encoder,
     train_dual_encoder,
 )
