@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -16,9 +18,10 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from anncur.errors import InputError, PlanError
+from anncur.errors import InputError, LockedError, PlanError
 from anncur.models.encoders import new_dual_encoder
 from anncur.training.distillation_job import DistillationJob, distill
+from anncur.training.folder import training_in
 from anncur.training.jobs import (
     CrossEncoderJob,
     DataSettings,
@@ -104,3 +107,58 @@ def test_distillation_needs_two_queries_and_two_items() -> None:
         lone.split(0.1, 0)
     with pytest.raises(InputError, match="a share of 1 held out leaves none of 69 queries to train on"):
         scored.split(1.0, 0)
+
+
+@pytest.mark.parametrize("run", [run_cross_encoder, run_dual_encoder])
+@pytest.mark.parametrize("world", ["beta", "gamma"])
+def test_a_training_whose_texts_were_changed_since_is_refused(
+    toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]], world: str
+) -> None:
+    changed = replace_toys(toys, copytree(toys.data, tmp_path / "data"))
+    network, dual, out = toys.network, toys.network.parent / "dual-network", tmp_path / "out"
+    rows = run(changed, out, network, dual)
+    documents = changed.data / "documents" / f"{world}.json"
+    before = documents.read_text()
+    documents.write_text(before.replace("today", "near", 1))
+    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete .*resume"):
+        run(changed, out, network, dual)
+    documents.write_text(before)
+    assert run(changed, out, network, dual) == rows
+
+
+def replace_toys(toys: Toys, data: Path) -> Toys:
+    """The same network with other data."""
+    other = copy(toys)
+    other.data = data
+    return other
+
+
+def test_a_distillation_whose_texts_were_changed_since_is_refused(toys: Toys, tmp_path: Path) -> None:
+    job = DistillationJob(str(toys.network), "match", n_top=5, queries_per_batch=8, text=TEXT, train=SHORT)
+    scored = toy_scores()
+    distill(job, scored, tmp_path)
+    items = [*scored.items[:-1], replace(scored.items[-1], text="the changed")]
+    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete"):
+        distill(job, replace(scored, items=items), tmp_path)
+
+
+@pytest.mark.parametrize("losses", [("match", "best"), ("best", "pair")])
+def test_a_distillation_with_another_loss_is_refused_and_leaves_the_first_as_it_was(
+    toys: Toys, tmp_path: Path, losses: tuple[Any, Any]
+) -> None:
+    first, second = (
+        DistillationJob(str(toys.network), loss, n_top=5, queries_per_batch=8, text=TEXT, train=SHORT)
+        for loss in losses
+    )
+    rows = distill(first, toy_scores(), tmp_path)
+    with pytest.raises(InputError, match="holds a distillation with another loss; take another folder"):
+        distill(second, toy_scores(), tmp_path)
+    assert distill(first, toy_scores(), tmp_path) == rows
+
+
+@pytest.mark.parametrize("run", [run_cross_encoder, run_dual_encoder, run_distillation])
+def test_two_trainings_at_once_in_one_folder_are_refused(
+    toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]]
+) -> None:
+    with training_in(tmp_path), pytest.raises(LockedError, match="is being written to by process"):
+        run(toys, tmp_path, toys.network, toys.network.parent / "dual-network")

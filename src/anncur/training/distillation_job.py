@@ -16,6 +16,7 @@ from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.tokens import PairFormat
 from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
+from anncur.training.folder import training_in, write_model
 from anncur.training.jobs import mined_folder, network_source
 from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, ignore_row, seeded, train
 
@@ -53,17 +54,20 @@ def distill(
 
     With the loss `best` both are tried, in folders below `out`, and the one that is better on held-out queries is
     copied into `out`. Gives the rows of the chosen one."""
-    if (out / RESUME).exists() != (job.loss != "best") and (out / LOG).exists():
-        raise InputError(f"{out} holds a distillation with another loss; take another folder")
-    if job.loss != "best":
-        return _distill_with(job.loss, job, scored, out, progress=progress, on_row=on_row)
-    tries = {
-        kind: _distill_with(kind, job, scored, out / kind, progress=progress, on_row=on_row) for kind in get_args(Loss)
-    }
-    best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
-    load_dual_encoder(out / best).save(out)
-    shutil.copyfile(out / best / LOG, out / LOG)
-    return tries[best]
+    with training_in(out):
+        others = [out] if job.loss == "best" else [out / kind for kind in get_args(Loss)]
+        if any((other / RESUME).exists() for other in others):
+            raise InputError(f"{out} holds a distillation with another loss; take another folder")
+        if job.loss != "best":
+            return _distill_with(job.loss, job, scored, out, progress=progress, on_row=on_row)
+        tries: dict[Loss, list[LogRow]] = {}
+        for kind in get_args(Loss):
+            with training_in(out / kind):
+                tries[kind] = _distill_with(kind, job, scored, out / kind, progress=progress, on_row=on_row)
+        best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
+        write_model(out, load_dual_encoder(out / best).save)
+        shutil.copyfile(out / best / LOG, out / LOG)
+        return tries[best]
 
 
 def _distill_with(

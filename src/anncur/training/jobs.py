@@ -32,6 +32,7 @@ from anncur.training.cache import array_digest, cached, file_digest
 from anncur.training.cross_encoder import CrossEncoderTask, Teacher
 from anncur.training.dual_encoder import DualEncoderTask
 from anncur.training.examples import Examples, draw_candidates, pool_size, pools, whole_pool
+from anncur.training.folder import training_in
 from anncur.training.loop import RESUME, LogRow, TrainSettings, ignore_row, seeded, train
 from anncur.training.negatives import Candidates, NegativeSettings, retrieved_negatives
 
@@ -112,12 +113,17 @@ def train_cross_encoder(
     on_row: Callable[[LogRow], None] = ignore_row,
 ) -> list[LogRow]:
     """Train a cross-encoder into the folder `out`; the same job again goes on where it was stopped."""
-    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    with training_in(out):
+        task = _cross_encoder_task(job, _Kept(cache or out / "cache", job.dual_encoder, progress))
+        return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def _cross_encoder_task(job: CrossEncoderJob, kept: _Kept) -> CrossEncoderTask:
     with seeded(job.train.seed):  # new layers and heads start from it
         model = new_cross_encoder(network_source(job.network), job.head, job.text, layers=job.layers, width=job.width)
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
     negative_pools = kept.pools(examples, job.kind, job.negatives.pool, seed=job.train.seed)
-    task = CrossEncoderTask(
+    return CrossEncoderTask(
         model=model,
         examples=examples,
         pools=negative_pools,
@@ -130,7 +136,6 @@ def train_cross_encoder(
         source=job.kind if job.kind != "mined" else f"mined by {job.dual_encoder}",
         network=job.network,
     )
-    return train(task, out, job.train, progress=progress, on_row=on_row)
 
 
 def train_dual_encoder(
@@ -142,25 +147,30 @@ def train_dual_encoder(
     on_row: Callable[[LogRow], None] = ignore_row,
 ) -> list[LogRow]:
     """Train a dual encoder into the folder `out`; the same job again goes on where it was stopped."""
-    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    with training_in(out):
+        kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+        task = _dual_encoder_task(job, kept, mined_folder(out), progress)
+        return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def _dual_encoder_task(job: DualEncoderJob, kept: _Kept, mined: Path, progress: Progress) -> DualEncoderTask:
     with seeded(job.train.seed):
         model = new_dual_encoder(
             network_source(job.network), job.text, head=job.head, is_shared=job.is_shared, layers=job.layers
         )
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
-    task = DualEncoderTask(
+    return DualEncoderTask(
         model=model,
         examples=examples,
         negatives=job.negatives,
         dev=dev,
         dev_candidates=whole_pool(dev, kept.pools(dev, "mined", job.data.dev_candidates)),
-        mined=mined_folder(out),
+        mined=mined,
         mentions_per_batch=job.mentions_per_batch,
         seed=job.train.seed,
         progress=progress,
         network=job.network,
     )
-    return train(task, out, job.train, progress=progress, on_row=on_row)
 
 
 def mined_folder(out: Path) -> Path:
