@@ -15,7 +15,7 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "texts", "progress", "numbers"],
+    ["arrays", "texts", "progress", "numbers", "cores"],
     ["items"],
     ["ranking", "tokens", "datasets"],
     ["models"],
