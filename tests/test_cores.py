@@ -14,6 +14,7 @@ from anncur.cores import usable_cores
 @pytest.fixture(autouse=True)
 def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "_physical_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,18 @@ def test_without_a_quota_all_cores_count(tmp_path: Path) -> None:
     assert usable_cores(quota=tmp_path / "none") == 8
 
 
+@pytest.mark.parametrize(("asked", "expected"), [("3", 3), ("64", 8), ("", 8), ("4,2", 8), ("0", 1)])
+def test_the_environment_may_ask_for_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, expected: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert usable_cores(quota=tmp_path / "none") == expected
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
 def test_only_cores_that_this_process_may_use_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     siblings = tmp_path / "cpu{}"
     for cpu, told in enumerate(["0-1", "0-1", "2-3", "2-3"]):

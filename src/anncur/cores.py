@@ -1,4 +1,4 @@
-"""How many cores this process may use: what the machine has, less what affinity and a container's quota take away."""
+"""How many cores this process may use: what the machine has, less what affinity, quota and environment take away."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def usable_cores(*, quota: Path = QUOTA) -> int:
     """Physical cores that this process may use, at least one.
 
     Two threads on one core only disturb each other's arithmetic, and threads beyond a quota stop all others when it is
-    used up."""
-    return max(1, int(min(_physical_cores(), _allowed_by(quota))))
+    used up. OMP_NUM_THREADS, which libraries of linear algebra obey, counts too."""
+    return max(1, int(min(_physical_cores(), _allowed_by(quota), _asked_for())))
 
 
 def _physical_cores() -> int:
@@ -35,3 +35,8 @@ def _allowed_by(quota: Path) -> float:
         return math.inf if microseconds == "max" else math.ceil(int(microseconds) / int(period))
     except (OSError, ValueError, ZeroDivisionError):
         return math.inf
+
+
+def _asked_for() -> float:
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() else math.inf

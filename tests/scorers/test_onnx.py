@@ -94,15 +94,15 @@ def test_items_seen_before_are_not_tokenised_again_and_the_oldest_are_forgotten(
 
 
 def test_what_is_remembered_of_long_items_is_bounded_too(whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer, tokenised = remembering(whole, monkeypatch)
-    long = [anncur.Item(str(n), f"{n} bat " * 20_000) for n in range(20)]  # of 120 kB and more
+    scorer, tokenised = remembering(whole, monkeypatch, n_bytes=2**16)
+    long = [anncur.Item(str(n), f"{n} bat " * 1200) for n in range(20)]  # of 7 kB and more
     for item in long:
         scorer.score(QUERY, [item])
     held = sum(len(text) for key in scorer._memo._latest for text in key)
-    assert 2**19 < held <= 2**20
+    assert 2**15 < held <= 2**16
     scorer.score(QUERY, long[-3:])
     assert tokenised[-1] == 0
-    scorer.score(QUERY, [anncur.Item("x", "bat " * 2**20), anncur.Item("y", "cat")])
+    scorer.score(QUERY, [anncur.Item("x", "bat " * 2**15), anncur.Item("y", "cat")])
     scorer.score(QUERY, [anncur.Item("y", "cat")])
     assert tokenised[-1] == 0, "one that is larger than all room goes before the others"
 
