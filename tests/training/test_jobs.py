@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 from anncur.errors import FileFormatError, InputError
-from anncur.models.encoders import load_cross_encoder, load_dual_encoder, new_dual_encoder
+from anncur.models.encoders import load_cross_encoder, load_dual_encoder
 from anncur.training.distillation import DistillationTask, ScoredQueries, retrieval_recall
 from anncur.training.distillation_job import DistillationJob, distill
 from anncur.training.examples import Examples, macro_accuracy, pool_size, pools
@@ -27,24 +27,18 @@ from anncur.training.jobs import (
 from anncur.training.loop import RESUME, TrainSettings, train
 from anncur.training.presets import preset
 from toy_linking import write_lines
-from training.toy_tasks import NEGATIVES, TEXT, Toys, toy_scores
+from training.toy_tasks import NEGATIVES, Toys, toy_scores
 
 FAST = TrainSettings(epochs=14, learning_rate=1e-2, evaluations=1, warmup=0.1)
 
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    toys = Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
-    new_dual_encoder(toys.network, TEXT, head="mean", is_shared=True).save(toys.network.parent / "dual")
-    return toys
+    return Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
 
 
 def cross_job(toys: Toys, **options: Any) -> CrossEncoderJob:
-    common: dict[str, Any] = {"network": str(toys.network), "dual_encoder": str(toys.network.parent / "dual")}
-    return CrossEncoderJob(
-        DataSettings(toys.data, dev_candidates=8),
-        **{**common, "text": TEXT, "negatives": NEGATIVES, "mentions_per_batch": 8, "train": FAST, **options},
-    )
+    return toys.cross_job(**{"train": FAST, **options})
 
 
 def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(toys: Toys, tmp_path: Path) -> None:
@@ -92,9 +86,7 @@ def test_a_student_comes_to_agree_with_its_teacher(toys: Toys, tmp_path: Path) -
 
 
 def dual_job(toys: Toys, **options: Any) -> DualEncoderJob:
-    common: dict[str, Any] = {"network": str(toys.network), "dual_encoder": str(toys.network.parent / "dual")}
-    data = DataSettings(toys.data, dev_candidates=8)
-    return DualEncoderJob(data, **{**common, "text": TEXT, "negatives": NEGATIVES, "train": FAST, **options})
+    return toys.dual_job(**{"train": FAST, **options})
 
 
 def test_a_dual_encoder_learns_to_link_mentions_of_unseen_worlds(toys: Toys, tmp_path: Path) -> None:
@@ -153,7 +145,7 @@ def test_both_losses_teach_a_dual_encoder_where_the_best_items_are(
 
 def test_the_loss_that_is_better_on_held_out_queries_is_chosen(toys: Toys, tmp_path: Path) -> None:
     job = DistillationJob(
-        start=str(toys.network.parent / "dual"),
+        start=str(toys.dual),
         n_top=10,
         queries_per_batch=4,
         train=TrainSettings(epochs=2, learning_rate=2e-3, evaluations=1),
