@@ -24,7 +24,7 @@ from anncur.training.jobs import (
     train_cross_encoder,
     train_dual_encoder,
 )
-from anncur.training.loop import RESUME, TrainSettings, train
+from anncur.training.loop import RESUME, LogRow, TrainSettings, train
 from anncur.training.presets import preset
 from toy_linking import write_lines
 from training.toy_tasks import NEGATIVES, Toys, toy_scores
@@ -41,12 +41,19 @@ def cross_job(toys: Toys, **options: Any) -> CrossEncoderJob:
     return toys.cross_job(**{"train": FAST, **options})
 
 
-def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(toys: Toys, tmp_path: Path) -> None:
-    rows = train_cross_encoder(cross_job(toys), tmp_path)
+@pytest.fixture(scope="module")
+def trained(toys: Toys, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LogRow]]:
+    """A cross-encoder that has learnt what there is to learn, and the rows of its training."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train_cross_encoder(cross_job(toys), folder)
+
+
+def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(trained: tuple[Path, list[LogRow]]) -> None:
+    folder, rows = trained
     losses = [row.loss for row in rows if row.loss is not None]
     assert losses[-1] < losses[0] / 2
     assert max(row.dev for row in rows) > max(0.8, rows[0].dev + 0.2)
-    assert load_cross_encoder(tmp_path).head == "emb"
+    assert load_cross_encoder(folder).head == "emb"
 
 
 @pytest.mark.parametrize("kind", ["random", "tfidf"])
@@ -77,11 +84,12 @@ def test_a_teacher_of_other_weights_is_asked_anew(toys: Toys, tmp_path: Path) ->
     assert len(list(cache.glob("teacher-*.npy"))) == 2
 
 
-def test_a_student_comes_to_agree_with_its_teacher(toys: Toys, tmp_path: Path) -> None:
+def test_a_student_comes_to_agree_with_its_teacher(
+    toys: Toys, tmp_path: Path, trained: tuple[Path, list[LogRow]]
+) -> None:
     """With no weight on the right answers, all that it can learn is the teacher's softmax."""
-    train_cross_encoder(cross_job(toys), tmp_path / "teacher")
-    student = cross_job(toys, teacher=tmp_path / "teacher", gold_weight=0.0)
-    rows = train_cross_encoder(student, tmp_path / "student")
+    student = cross_job(toys, teacher=trained[0], gold_weight=0.0)
+    rows = train_cross_encoder(student, tmp_path)
     assert max(row.dev for row in rows) > rows[0].dev + 0.2
 
 
