@@ -1,10 +1,11 @@
 """[EMB] against [CLS], for random, TF-IDF and mined negatives: linking accuracy, and the rank of the score matrix.
 
-    python benchmarks/heads_and_negatives.py DATA --work FOLDER
+    python benchmarks/heads_and_negatives.py DATA --work FOLDER --teacher MODEL
 
-DATA is in ZESHEL's layout. Six models of one shape are trained on the same mentions in the same number of steps; the
-accuracy is that of re-ranking the same candidates on the worlds of the split test, and the rank that of the scores of
-some mentions and entities of one of them. Trainings and matrices are kept in FOLDER, and not made again."""
+DATA is in ZESHEL's layout. Six models of one shape are trained on the same mentions in the same number of steps, with
+the same teacher if there is one; the accuracy is that of re-ranking the same candidates on the worlds of the split
+test, and the rank that of the scores of some mentions and entities of one of them. Trainings and matrices are kept in
+FOLDER, and not made again."""
 
 from __future__ import annotations
 
@@ -43,12 +44,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where trainings and matrices are kept")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--mentions", type=int, default=1500, help="to train on")
+    parser.add_argument("--teacher", type=Path, help="a larger cross-encoder to agree with; none by default")
+    parser.add_argument("--twins", type=Path, nargs=2, help="an [EMB] and a [CLS] model of yours, to measure as well")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--mentions", type=int, default=4000, help="to train on")
     parser.add_argument("--train-world", action="append", help="all of the split train by default; may be repeated")
     parser.add_argument("--test-mentions", type=int, default=100, help="of each test world, to link")
     parser.add_argument("--world", default="noun.animal", help="whose score matrix is measured")
-    parser.add_argument("--shape", type=int, nargs=2, default=(150, 300), help="mentions and entities of the matrix")
+    parser.add_argument("--shape", type=int, nargs=2, default=(200, 400), help="mentions and entities of the matrix")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -59,13 +62,15 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("".join(json.dumps({**circumstances(), **row}) + "\n" for row in rows))
     for row in rows:
-        print({name: value for name, value in row.items() if name != "worlds"})
+        print(row)
 
 
 def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, Any]]:
     """Train all models, and measure them on the same candidates and pairs."""
-    logs = {(head, kind): train(head, kind, options, progress) for kind in KINDS for head in HEADS}
-    scorers = {pair: load_scorer(options.work / "-".join(pair)) for pair in logs}
+    folders = {(head, kind): options.work / f"{head}-{kind}" for kind in KINDS for head in HEADS}
+    logs = {pair: train(*pair, options, progress) for pair in folders}
+    folders |= {(head, "twins"): folder for head, folder in zip(HEADS, options.twins or (), strict=False)}
+    scorers = {pair: load_scorer(folder) for pair, folder in folders.items()}
     data = Zeshel(options.data)
     worlds = [sample_mentions(world, options.test_mentions) for world in read_worlds(data, "test")]
     rankers = {"-".join(pair): by_scorer(scorer, progress) for pair, scorer in scorers.items()}
@@ -75,14 +80,23 @@ def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, A
         {
             "head": pair[0],
             "negatives": pair[1],
-            "layers": options.layers,
-            "mentions": options.mentions,
-            "val_accuracy": max(row.dev for row in logs[pair]),
-            "worlds": {row.world: row.accuracy for row in linked if row.ranker == "-".join(pair)},
+            **(trained_on(options, logs[pair]) if pair in logs else {}),
+            **{f"accuracy {row.world}": row.accuracy for row in linked if row.ranker == "-".join(pair)},
             **ranks(score_matrix(scorer, world, options, progress)),
         }
         for pair, scorer in scorers.items()
     ]
+
+
+def trained_on(options: argparse.Namespace, log: list[LogRow]) -> dict[str, Any]:
+    """How a model was trained here."""
+    return {
+        "layers": options.layers,
+        "mentions": options.mentions,
+        "steps": log[-1].step,
+        "val_accuracy": max(row.dev for row in log),
+        "seed": 0,
+    }
 
 
 def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: Progress) -> list[LogRow]:
@@ -92,6 +106,7 @@ def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: 
         data=DataSettings(options.data, train_worlds=options.train_world, mentions=options.mentions),
         head=head,
         layers=options.layers,
+        teacher=options.teacher,
         text=replace(chosen.text, query_length=32, item_length=32),
         kind=kind,
         negatives=chosen.negatives,

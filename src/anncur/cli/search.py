@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json
-from anncur.cli.options import IndexArgument, OwnScorerOption, import_from_here
+from anncur.cli.options import IndexArgument, OwnScorerOption, ThreadsOption, scorer_of
 from anncur.index.index import DEFAULT_BUDGET, Index
 from anncur.ranking import Hits
 from anncur.search.methods import DEFAULT_METHOD, METHODS
@@ -24,6 +24,7 @@ def search(
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no call after that.")] = None,
     scorer: OwnScorerOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -34,8 +35,8 @@ def search(
     - `anncur search animals.anncur "small [bat] that eats fruit" -k 5 --budget 100`
     - `anncur search animals.anncur "small bat" --method rerank --json`
     """
-    import_from_here()
-    hits = Index.open(index, scorer).search(query, k, budget, method, deadline_ms=deadline_ms)
+    opened = Index.open(index, scorer_of(index, scorer, threads=threads))
+    hits = opened.search(query, k, budget, method, deadline_ms=deadline_ms)
     if as_json:
         print_json(hits.to_dict())
     else:
