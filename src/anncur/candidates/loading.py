@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from anncur.arrays import FloatMatrix
-from anncur.candidates.base import Retriever
+from anncur.candidates.base import Retriever, item_vectors
 from anncur.candidates.mention import MentionOnly
 from anncur.errors import InputError
 from anncur.items import Item, Query
@@ -48,6 +48,10 @@ class LateDualEncoder:
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
         assert self._found is not None, "fit comes first"
         return self._found.scores(queries)
+
+    def item_vectors(self) -> FloatMatrix | None:
+        assert self._found is not None, "fit comes first"
+        return item_vectors(self._found)
 
 
 def _named(name: str, *, is_remembered: bool = False) -> Retriever:

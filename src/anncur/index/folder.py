@@ -8,7 +8,7 @@
       segments/…/items.sqlite         its items
       segments/…/prepared.sqlite      what the scorer made of them, if it makes anything
       segments/…/scores/              their exact scores, a zarr v3 array
-      learned/…/anchors.int64, ranks.int16
+      learned/…/anchors.int64, ranks.int16, tuned.json
 
 `folder_build.py` makes it, and here it is read, changed and looked after. Whatever writes, writes a segment and then
 publishes a manifest; until then no reader knows of it."""
@@ -37,6 +37,7 @@ from anncur.index.manifest import (
     PREPARED,
     QUERIES,
     RANKS,
+    TUNED,
     Manifest,
     Segment,
     is_whole_index,
@@ -58,7 +59,8 @@ from anncur.index.segments import (
     prepare_once,
     segment_files,
 )
-from anncur.index.snapshot import Snapshot, StoredItems
+from anncur.index.snapshot import Snapshot, StoredItems, fitted_on_use
+from anncur.index.tuned_file import encode_tuned
 from anncur.index.version import Version
 from anncur.items import Item, ItemLike, as_item, duplicate_id
 from anncur.progress import Progress
@@ -178,8 +180,14 @@ class FolderStorage:
     def _learn_again(self, version: Version, settings: Settings, *, progress: Progress) -> Manifest:
         """The same version with what can be learnt from its scores; costs no calls."""
         scores = _Held(version.vectors(), version.alive())
-        learned = learn(scores, settings, progress=progress)
-        learned = Learned(scores.alive[learned.anchor_items], learned.splits)
+        learned = learn(
+            scores,
+            settings,
+            queries=version.queries(),
+            retrievers=fitted_on_use(version.retrievers(self._own_retrievers), version.items()),
+            progress=progress,
+        )
+        learned = replace(learned, anchor_items=scores.alive[learned.anchor_items])
         kept = {name: record for name, record in version.manifest.files.items() if not name.startswith(LEARNED)}
         files = {**kept, **write_learned(self.folder, learned)}
         splits = learned.splits
@@ -197,7 +205,7 @@ class FolderStorage:
         if len(kept) == len(version.manifest.segments):
             return version.manifest
         learned = version.learned()
-        learned = Learned(places_of(learned.anchor_items, np.concatenate(places)), learned.splits)
+        learned = replace(learned, anchor_items=places_of(learned.anchor_items, np.concatenate(places)))
         needed = (QUERIES, *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
         files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
         return replace(version.manifest, segments=tuple(kept), files={**files, **write_learned(self.folder, learned)})
@@ -244,6 +252,7 @@ def write_learned(folder: Path, learned: Learned) -> dict[str, FileRecord]:
     contents = {
         ANCHORS: learned.anchor_items.astype("<i8").tobytes(),
         RANKS: learned.splits.ranks.astype("<i2").tobytes(),
+        TUNED: encode_tuned(learned.tuned),
     }
     name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
     return {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryStorage, build_in_memory
 from anncur.index.snapshot import Snapshot
 from anncur.index.storage import Storage
-from anncur.items import ItemLike, Items, QueryLike, as_queries, as_query, check_items
-from anncur.numbers import number, whole_number
+from anncur.items import ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
+from anncur.numbers import whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import Hit, Hits, Round
 from anncur.scorers.guard import Deadline, GuardedScorer
@@ -30,12 +30,13 @@ from anncur.scorers.metered import Meter
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
 from anncur.search.base import Block, Policy
+from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.loop import Run, run_rounds
 from anncur.search.methods import DEFAULT_METHOD, as_policy
 
-DEFAULT_BUDGET = 200
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
-CALLS_AT_ONCE = 500_000  # fewer queries at once where each of them scores very many items
+CALLS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
+MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
 
 
 @dataclass(frozen=True)
@@ -195,16 +196,21 @@ class Index:
         budget: int | None = None,
         method: str | Policy = DEFAULT_METHOD,
         *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
     ) -> Hits:
         """The k items that the scorer likes best for a query, found with at most `budget` calls.
 
-        `budget` is 200 unless given; for "exhaustive", all items. `method` is "anncur", "rerank", "exhaustive", or a
-        policy with settings of its own. After `deadline_ms` no further call is started, and the best so far is
-        returned, marked as partial. If the search fails, the exception's `kept` holds the hits so far."""
+        `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "rerank",
+        "exhaustive", or a policy with settings of its own. With `target_recall` the search ends when it has probably
+        found that share of the true top k, after at most `max_budget` calls. After `deadline_ms` no further call is
+        started, and the best so far is returned, marked as partial. If the search fails, the exception's `kept` holds
+        the hits so far."""
+        limits = Limits(budget, target_recall, max_budget, deadline_ms)
         try:
-            return self.search_many([as_query(query)], k, budget, method, deadline_ms=deadline_ms, seed=seed)[0]
+            return self._search([as_query(query)], k, method, limits, seed=seed, progress=silent)[0]
         except AnncurError as error:
             error.kept = error.kept[0] if isinstance(error.kept, list) and error.kept else None
             raise
@@ -216,6 +222,8 @@ class Index:
         budget: int | None = None,
         method: str | Policy = DEFAULT_METHOD,
         *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
         progress: Progress = silent,
@@ -224,22 +232,31 @@ class Index:
 
         `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
         is the list of hits so far."""
-        parsed = as_queries(queries)
+        limits = Limits(budget, target_recall, max_budget, deadline_ms)
+        return self._search(as_queries(queries), k, method, limits, seed=seed, progress=progress)
+
+    def _search(
+        self,
+        queries: Sequence[Query],
+        k: int,
+        method: str | Policy,
+        limits: Limits,
+        *,
+        seed: int,
+        progress: Progress,
+    ) -> list[Hits]:
         policy = as_policy(method)
         k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
         snapshot = self._current()
-        n_items = len(snapshot.items)
-        if budget is None:
-            budget = n_items if policy.is_exact else DEFAULT_BUDGET
-        budget = min(whole_number("budget", budget, least=1), n_items)
-        deadline = None if deadline_ms is None else Deadline(number("deadline_ms", deadline_ms, least=0) / 1000)
-        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget))
+        budget, target = limits.budget_for(policy, snapshot.knowledge, k), limits.target_for(policy)
+        deadline = limits.deadline()
+        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
         with keeping(answers):
-            for start in range(0, len(parsed), step):
-                block = Block(parsed[start : start + step], k, budget, seed)
+            for start in range(0, len(queries), step):
+                block = Block(queries[start : start + step], k, budget, seed, target)
                 self._search_block(snapshot, block, policy, deadline, answers)
-                progress("searching", len(answers), len(parsed))
+                progress("searching", len(answers), len(queries))
         return answers
 
     def _search_block(
@@ -273,16 +290,16 @@ class Index:
             is_partial=run.is_cut
             or len(positions) < min(k, n_items)
             or (policy.is_exact and run.meter.calls < n_items),
+            estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
             trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
         )
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
-        """The mean recall that "anncur" had on held-out anchor queries when it was tuned.
+        """The mean recall that "posterior" had on held-out anchor queries when it was tuned.
 
-        None with fewer than four anchor queries, for k above 100 and for budgets above 2,000."""
-        return self._current().knowledge.splits.highest_recall(
-            k=whole_number("k", k, least=1), budget=min(whole_number("budget", budget, least=1), len(self))
-        )
+        None where tuning didn't look: with fewer than four anchor queries, for k above 100, for budgets above 500."""
+        budget = min(whole_number("budget", budget, least=1), len(self))
+        return self._current().knowledge.beliefs.tuned.curve.recall(whole_number("k", k, least=1), budget)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -22,6 +22,7 @@ from anncur.index.files import FileRecord, publish_file, write_file
 FORMATS = (1, 2)  # that we read; 2 where a scorer has prepared the items
 MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
+TUNED = "tuned.json"
 PREPARED = "prepared.sqlite"
 NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
 SIGNATURE = 66  # bytes: a newline, a hash in hex, a newline

@@ -13,7 +13,7 @@ from anncur.candidates.base import Retriever
 from anncur.errors import InputError
 from anncur.index.build import Learned, Request, Settings, check_stability, keeping, learn
 from anncur.index.prepared import prepare, with_prepared
-from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
+from anncur.index.snapshot import Prepared, Snapshot, fitted_on_use, make_snapshot
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
@@ -83,7 +83,7 @@ class MemoryStorage:
             kept = np.setdiff1d(np.arange(len(state.items)), list(gone)).astype(np.int64)
             if not len(kept):
                 raise InputError("an index needs at least one item; these are all that it has")
-            learned = Learned(places_of(state.learned.anchor_items, kept), state.learned.splits)
+            learned = replace(state.learned, anchor_items=places_of(state.learned.anchor_items, kept))
             items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
             exact_scores = state.matrix.all()[kept]
             self._become(replace(state, items=items, prepared=prepared, learned=learned), exact_scores)
@@ -91,7 +91,13 @@ class MemoryStorage:
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         with self._writing:
             settings = replace(self._state.settings, anchors=anchors, seed=seed)
-            learned = learn(self._state.matrix, settings, progress=progress)
+            learned = learn(
+                self._state.matrix,
+                settings,
+                queries=self._queries,
+                retrievers=fitted_on_use(self._retrievers, self._state.items),
+                progress=progress,
+            )
             self._state = replace(self._state, version=self._state.version + 1, settings=settings, learned=learned)
 
     def verify(self) -> list[str]:
@@ -139,7 +145,13 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> Memor
         prepared = with_prepared(corpus, values)
         matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
         check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
-        learned = learn(matrix, settings, progress=request.progress)
+        learned = learn(
+            matrix,
+            settings,
+            queries=queries,
+            retrievers=fitted_on_use(request.retrievers, corpus),
+            progress=request.progress,
+        )
     return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, request.retrievers)
 
 

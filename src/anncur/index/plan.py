@@ -31,6 +31,7 @@ WARM_UP_PAIRS = 32
 SHARES = (0.02, 0.05, 0.1, 0.2)  # of the items that are scored
 K = 10
 LEARNED_BYTES = 2**21  # what tuning leaves behind, however large the index
+HALF = "posterior, half the anchors"
 CLEARLY = 0.03  # a difference of recall that a pilot can tell
 
 
@@ -156,12 +157,16 @@ def _score(scorer: GuardedScorer, items: list[Item], queries: list[Query], *, pr
 
 
 def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, seed: int) -> list[RecallAt]:
-    """Of ANNCUR on held-out queries, with all and with half of the anchor queries, and of re-ranking BM25."""
+    """Of re-ranking BM25, and on held-out queries of adaptive search, with all and with half of the anchor queries, and
+    of ANNCUR."""
     budgets = {share: max(K, round(share * len(items))) for share in SHARES}
-    splits = learn(matrix, Settings(seed=seed)).splits
-    half = learn(_FirstColumns(matrix, matrix.n_anchor_queries // 2), Settings(seed=seed)).splits
-    (retriever,) = load_retrievers(["bm25"]).values()
+    retrievers = load_retrievers(["bm25"])
+    (retriever,) = retrievers.values()
     retriever.fit(items)
+    n_half = matrix.n_anchor_queries // 2
+    settings = Settings(seed=seed)
+    whole = learn(matrix, settings, queries=queries, retrievers=retrievers)
+    half = learn(_FirstColumns(matrix, n_half), settings, queries=queries[:n_half], retrievers=retrievers)
     cheap, exact = retriever.scores(queries), matrix.all()
     found: list[RecallAt] = []
     for share, budget in budgets.items():
@@ -170,10 +175,12 @@ def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, se
             for column in range(len(queries))
         ]
         found.append(RecallAt("rerank", share, float(np.mean(shares))))
-        for method, table in (("anncur", splits), ("anncur, half the anchors", half)):
-            recall = table.highest_recall(k=K, budget=budget)
-            if recall is not None:
-                found.append(RecallAt(method, share, recall))
+        expected = {
+            "posterior": whole.tuned.curve.recall(K, budget),
+            HALF: half.tuned.curve.recall(K, budget),
+            "anncur": whole.splits.highest_recall(k=K, budget=budget),
+        }
+        found.extend(RecallAt(name, share, recall) for name, recall in expected.items() if recall is not None)
     return found
 
 
@@ -196,15 +203,15 @@ def _advice(recalls: list[RecallAt], n_items: int, n_queries: int, seconds: floa
     advice = []
     if n_items <= MOST_PILOT_ITEMS:
         advice.append(f"with {n_items:,} items, scoring them all for each query may be simpler (--method exhaustive)")
-    rerank, ours = by_method["rerank"], by_method.get("anncur", 0.0)
+    rerank, ours = by_method["rerank"], by_method.get("posterior", 0.0)
     if rerank >= ours - CLEARLY:
         advice.append(
             f"plain re-ranking serves you better: on the pilot, BM25 finds {rerank:.0%} of the scorer's top {K} and "
-            f"anncur {ours:.0%}, and it needs no anchor queries; more anchor queries may turn this around"
+            f"posterior {ours:.0%}, and it needs no anchor queries; more anchor queries may turn this around"
         )
     else:
-        advice.append(f"on the pilot, anncur finds {ours:.0%} of the scorer's top {K}, re-ranking BM25 {rerank:.0%}")
-    if by_method.get("anncur, half the anchors", 0.0) >= ours - CLEARLY:
+        advice.append(f"on the pilot, posterior finds {ours:.0%} of the scorer's top {K}, re-ranking BM25 {rerank:.0%}")
+    if by_method.get(HALF, 0.0) >= ours - CLEARLY:
         advice.append(f"half the anchor queries did as well on the pilot: try --anchors {max(1, n_queries // 2)}")
     if seconds > 24 * 3600:
         advice.append("the build takes more than a day: build in shards (--shard i/n) on several machines")

@@ -24,6 +24,7 @@ class Rerank:
         # a row per query over all items is the largest thing here, so one query at a time
         rows = (retriever.scores([query])[0] for query in block.queries)
         yield [Proposal(top_k(row, block.budget)) for row in rows]
+        return None
 
     def _retriever(self, knowledge: Knowledge) -> Retriever:
         names = list(knowledge.retrievers)
