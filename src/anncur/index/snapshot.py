@@ -60,7 +60,9 @@ class Snapshot:
         for array in (factors.item_vectors, factors.anchor_order[: self.n_chosen], splits.ranks):
             digest.add(hashlib.sha256(np.ascontiguousarray(array).data).hexdigest())
         digest.add(*(f"{split.n_anchor_items} {split.cutoff!r}" for split in splits.splits))
-        digest.add(encode_tuned(self.knowledge.beliefs.tuned).decode())
+        tuned = self.knowledge.beliefs.tuned
+        if tuned.settings is not None:
+            digest.add(encode_tuned(tuned).decode())
         return str(digest)
 
 

@@ -98,7 +98,7 @@ def tune_splits(
     return SplitTable(list(ranks), np.stack([np.concatenate(of_split) for of_split in ranks.values()]))
 
 
-STAGE = "tuning on held-out anchor queries"
+STAGE = "tuning anncur"
 
 
 def _fold_ranks(

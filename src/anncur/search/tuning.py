@@ -24,7 +24,7 @@ from anncur.search.guesses import PriorMeans
 from anncur.search.posterior import N_SIGNS, PosteriorSearch
 from anncur.search.sample import ItemScores, Sample, take_sample
 
-STAGE = "tuning adaptive search"
+STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
 MOST_CALLS = 500  # that are tried
