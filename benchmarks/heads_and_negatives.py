@@ -1,10 +1,11 @@
 """[EMB] against [CLS], for random, TF-IDF and mined negatives: linking accuracy, and the rank of the score matrix.
 
-    python benchmarks/heads_and_negatives.py DATA --work FOLDER
+    python benchmarks/heads_and_negatives.py DATA --work FOLDER --teacher MODEL
 
-DATA is in ZESHEL's layout. Six models of one shape are trained on the same mentions in the same number of steps; the
-accuracy is that of re-ranking the same candidates on the worlds of the split test, and the rank that of the scores of
-some mentions and entities of one of them. Trainings and matrices are kept in FOLDER, and not made again."""
+DATA is in ZESHEL's layout. Six models of one shape are trained on the same mentions in the same number of steps, with
+the same teacher if there is one; the accuracy is that of re-ranking the same candidates on the worlds of the split
+test, and the rank that of the scores of some mentions and entities of one of them. Trainings and matrices are kept in
+FOLDER, and not made again."""
 
 from __future__ import annotations
 
@@ -43,12 +44,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where trainings and matrices are kept")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--mentions", type=int, default=1500, help="to train on")
+    parser.add_argument("--teacher", type=Path, help="a larger cross-encoder to agree with; none by default")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--mentions", type=int, default=4000, help="to train on")
     parser.add_argument("--train-world", action="append", help="all of the split train by default; may be repeated")
     parser.add_argument("--test-mentions", type=int, default=100, help="of each test world, to link")
     parser.add_argument("--world", default="noun.animal", help="whose score matrix is measured")
-    parser.add_argument("--shape", type=int, nargs=2, default=(150, 300), help="mentions and entities of the matrix")
+    parser.add_argument("--shape", type=int, nargs=2, default=(200, 400), help="mentions and entities of the matrix")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -59,7 +61,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("".join(json.dumps({**circumstances(), **row}) + "\n" for row in rows))
     for row in rows:
-        print({name: value for name, value in row.items() if name != "worlds"})
+        print(row)
 
 
 def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, Any]]:
@@ -77,8 +79,9 @@ def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, A
             "negatives": pair[1],
             "layers": options.layers,
             "mentions": options.mentions,
+            "steps": logs[pair][-1].step,
             "val_accuracy": max(row.dev for row in logs[pair]),
-            "worlds": {row.world: row.accuracy for row in linked if row.ranker == "-".join(pair)},
+            **{f"accuracy {row.world}": row.accuracy for row in linked if row.ranker == "-".join(pair)},
             **ranks(score_matrix(scorer, world, options, progress)),
         }
         for pair, scorer in scorers.items()
@@ -92,6 +95,7 @@ def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: 
         data=DataSettings(options.data, train_worlds=options.train_world, mentions=options.mentions),
         head=head,
         layers=options.layers,
+        teacher=options.teacher,
         text=replace(chosen.text, query_length=32, item_length=32),
         kind=kind,
         negatives=chosen.negatives,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 
-from worlds import World, low_rank_scores
+# Before NumPy is loaded: matrices are small here and as many tests run as there are cores, so that more threads of
+# linear algebra would only wait for each other. Programs that tests start inherit it.
+for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+from worlds import World, low_rank_scores  # noqa: E402
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "texts", "progress", "numbers"],
+    ["arrays", "texts", "progress", "numbers", "cores"],
     ["items"],
     ["ranking", "tokens", "datasets"],
     ["models"],
@@ -85,9 +85,10 @@ def test_importing_anncur_loads_nothing_heavy() -> None:
 
 
 def test_importing_anncur_takes_less_than_half_a_second() -> None:
-    program = "import time; start = time.perf_counter(); import anncur; print(time.perf_counter() - start)"
+    """Of the processor, so that it is the same on a busy machine."""
+    program = "import time; start = time.process_time(); import anncur; print(time.process_time() - start)"
     command = [sys.executable, "-c", program]
-    tries = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+    tries = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)]
     assert min(map(float, tries)) < 0.5
 
 

@@ -13,7 +13,7 @@
     ├── PlanError (ValueError)             stored scores were made under another plan
     ├── StorageError (OSError)             a file can't be written or read
     │   ├── DamagedError                   a file is missing, cut short or altered
-    │   └── LockedError                    somebody else is writing to the index
+    │   └── LockedError                    somebody else is writing to the folder
     ├── BudgetError (RuntimeError)         a policy asked for more calls than the budget holds
     └── DeadlineError (TimeoutError)       time ran out
 
@@ -87,7 +87,7 @@ class DamagedError(StorageError):
 
 
 class LockedError(StorageError):
-    """Somebody else is writing to the index."""
+    """Somebody else is writing to the folder of an index or a model."""
 
 
 class BudgetError(AnncurError, RuntimeError):

@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import anncur
+from anncur.cli import demo
 from anncur.cli.frame import at_the_edge
 from anncur.cli.main import app
 from anncur.errors import InputError
@@ -50,16 +51,25 @@ def test_every_command_has_help_with_an_example_and_the_shared_options(words: li
     assert "--debug" in shown.output
 
 
-def test_the_demo_builds_searches_compares_and_says_what_to_do_next() -> None:
+@pytest.mark.parametrize(
+    ("n_items", "n_anchors", "n_calls"), [(40, 6, "248"), pytest.param(150, 15, "2,258", marks=pytest.mark.slow)]
+)
+def test_the_demo_builds_searches_compares_and_says_what_to_do_next(
+    monkeypatch: pytest.MonkeyPatch, n_items: int, n_anchors: int, n_calls: str
+) -> None:
+    monkeypatch.setattr(demo, "LIVE_ITEMS", n_items)
+    monkeypatch.setattr(demo, "LIVE_ANCHORS", n_anchors)
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
-    assert "Built an index of 150 animals with 15 anchor queries: 2,258 calls." in result.stdout
+    assert f"Built an index of {n_items} animals with {n_anchors} anchor queries: {n_calls} calls." in result.stdout
     assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 calls:\n\n.* hen: adult female', result.stdout)
     assert "BM25 + re-rank" in result.stdout
     assert "On your own data" in result.stdout
 
 
-def test_the_demo_prints_one_json_object_and_progress_as_json_lines() -> None:
+def test_the_demo_prints_one_json_object_and_progress_as_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "LIVE_ITEMS", 40)
+    monkeypatch.setattr(demo, "LIVE_ANCHORS", 6)
     result = runner.invoke(app, ["demo", "a large [cat] with stripes", "--json"])
     answer = json.loads(result.stdout)
     assert [search["query"] for search in answer["searches"]] == ["a large [cat] with stripes"]

@@ -52,6 +52,38 @@ def test_the_life_of_an_index(run: Run) -> None:
     assert run("verify", "x.anncur")["problems"] == []
 
 
+def test_every_command_with_a_scorer_takes_threads(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def find(name: str, *, threads: int | None = None) -> Any:
+        asked.append(threads)
+        return Threaded(threads)
+
+    monkeypatch.setattr("anncur.scorers.loading.find_scorer", find)
+    for command in (
+        ["plan", *BUILD[1:4]],
+        ["build", *BUILD[1:6]],
+        ["search", "x.anncur", "q"],
+        ["add", "x.anncur", "new.jsonl"],
+        ["verify", "x.anncur", "--repair"],
+    ):
+        run(*command, "--threads", "3")
+        assert asked == [3], command
+        asked.clear()
+
+
+class Threaded:
+    """A scorer that has threads."""
+
+    fingerprint = "threaded"
+
+    def __init__(self, threads: int | None) -> None:
+        self.n_threads = threads
+
+    def score(self, query: anncur.Query, items: list[anncur.Item]) -> list[float]:
+        return [float(len(item.text)) for item in items]
+
+
 def test_shards_are_published_by_the_last_one(run: Run) -> None:
     shards = [run(*BUILD, "--chunk-size", "8", "--shard", f"{part}/3") for part in range(3)]
     assert [shard["is_complete"] for shard in shards] == [False, False, True]

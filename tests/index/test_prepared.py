@@ -82,6 +82,22 @@ def test_a_build_prepares_each_item_once_and_a_search_none(name: str | None, tmp
     assert scorer.prepared == ids(ITEMS)
 
 
+class Nameless:
+    """A scorer that prepares, but has no fingerprint."""
+
+    def __init__(self) -> None:
+        self.inner = TokenScorer()
+        self.prepare = self.inner.prepare
+        self.score = self.inner.score
+
+
+@in_memory_and_on_disk
+def test_a_scorer_without_a_fingerprint_may_prepare_too(name: str | None, tmp_path: Path) -> None:
+    scorer = Nameless()
+    build(place(tmp_path, name), scorer).search("a query", budget=20)
+    assert scorer.inner.prepared == ids(ITEMS)
+
+
 def test_items_are_prepared_in_batches(tmp_path: Path) -> None:
     sizes: list[int] = []
 

@@ -19,7 +19,7 @@ from programs import Outcome, Task
 import anncur
 
 SECONDS_PER_CALL = 0.002  # so that most kills come while it scores
-some_or_all = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+some_or_all = pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 needs_seccomp = pytest.mark.skipif(
     not programs.can_forbid_system_calls(), reason="needs seccomp, on Linux on x86_64 or aarch64"
 )

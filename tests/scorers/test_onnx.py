@@ -15,10 +15,11 @@ pytest.importorskip("onnx", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 import anncur
+from anncur.cores import usable_cores
 from anncur.errors import FileFormatError, InputError
 from anncur.models.export import export, export_bytes
 from anncur.scorers import onnx as onnx_scorer
-from anncur.scorers.onnx import SMALL_BATCH, TOKENS_PER_BATCH, OnnxScorer, batches, physical_cores
+from anncur.scorers.onnx import SMALL_BATCH, TOKENS_PER_BATCH, OnnxScorer, batches
 from models.tiny import QUERY, make_folder, make_items, save_model, transformers_scores
 
 ITEMS = make_items(60)
@@ -70,17 +71,40 @@ def test_prepared_tokens_take_two_bytes_each(scorer: OnnxScorer) -> None:
     assert len(value) == 2 * len(["bat", "[ENT]", "large", "cat", "[SEP]"])
 
 
-def test_items_seen_before_are_not_tokenised_again_and_memory_is_bounded(
-    whole: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(onnx_scorer, "REMEMBERED_ITEMS", 50)
+def remembering(whole: bytes, monkeypatch: pytest.MonkeyPatch, *, n_bytes: int = 2**20) -> tuple[OnnxScorer, list[int]]:
+    """A scorer that remembers so much, and a list of how many items it tokenised at each call."""
+    monkeypatch.setattr(onnx_scorer, "REMEMBERED_BYTES", n_bytes)
     scorer = OnnxScorer(whole, threads=1)
     tokenised: list[int] = []
     original = scorer.tokenizer.items
     monkeypatch.setattr(scorer.tokenizer, "items", lambda items: tokenised.append(len(items)) or original(items))
-    for items in (ITEMS[:40], ITEMS[:40], ITEMS[20:60], ITEMS[:10]):
+    return scorer, tokenised
+
+
+def test_items_seen_before_are_not_tokenised_again_and_the_oldest_are_forgotten(
+    whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = [anncur.Item(str(n), f"bat {n:02}") for n in range(60)]
+    whole_scorer, _ = remembering(whole, monkeypatch)
+    whole_scorer.score(QUERY, alike[:50])
+    scorer, tokenised = remembering(whole, monkeypatch, n_bytes=whole_scorer._memo._n_bytes)  # room for just 50
+    for items in (alike[:40], alike[:40], alike[20:60], alike[:10]):
         scorer.score(QUERY, items)
     assert tokenised == [40, 0, 20, 10]  # the first ten were forgotten
+
+
+def test_what_is_remembered_of_long_items_is_bounded_too(whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, tokenised = remembering(whole, monkeypatch, n_bytes=2**16)
+    long = [anncur.Item(str(n), f"{n} bat " * 1200) for n in range(20)]  # of 7 kB and more
+    for item in long:
+        scorer.score(QUERY, [item])
+    held = sum(len(text) for key in scorer._memo._latest for text in key)
+    assert 2**15 < held <= 2**16
+    scorer.score(QUERY, long[-3:])
+    assert tokenised[-1] == 0
+    scorer.score(QUERY, [anncur.Item("x", "bat " * 2**15), anncur.Item("y", "cat")])
+    scorer.score(QUERY, [anncur.Item("y", "cat")])
+    assert tokenised[-1] == 0, "one that is larger than all room goes before the others"
 
 
 def test_batches_hold_every_pair_once_and_are_small_enough() -> None:
@@ -109,9 +133,27 @@ def test_threads_share_a_scorer(scorer: OnnxScorer) -> None:
 def test_the_number_of_threads_does_not_change_scores(whole: bytes) -> None:
     one, two = (OnnxScorer(whole, threads=threads).score(QUERY, ITEMS) for threads in (1, 2))
     np.testing.assert_allclose(one, two, rtol=1e-6)
-    assert OnnxScorer(whole).n_threads == physical_cores() >= 1
+    assert OnnxScorer(whole).n_threads == usable_cores() >= 1
     with pytest.raises(InputError, match="threads must be"):
         OnnxScorer(whole, threads=0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_scorer_is_loaded_with_as_many_threads_as_are_asked_for(
+    whole: bytes, folder: Path, tmp_path: Path, threads: int
+) -> None:
+    (tmp_path / "x.onnx").write_bytes(whole)
+    for source in ("builtin", tmp_path / "x.onnx", folder):
+        loaded: Any = anncur.load_scorer(source, threads=threads)._scorer
+        assert loaded.n_threads == threads
+
+
+def test_threads_of_a_scorer_that_has_none_to_set_are_refused(whole: bytes) -> None:
+    for source in (len, "builtins:len", anncur.load_scorer("builtin", threads=1)):
+        with pytest.raises(InputError, match=r"threads can be set where .*; leave them out for"):
+            anncur.load_scorer(source, threads=2)
+    with pytest.raises(InputError, match="threads must be at least 1, got 0"):
+        anncur.load_scorer("builtin", threads=0)
 
 
 def test_the_fingerprint_is_that_of_the_files_bytes(whole: bytes, tmp_path: Path) -> None:

@@ -13,47 +13,47 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 from anncur.errors import FileFormatError, InputError
-from anncur.models.encoders import load_cross_encoder, load_dual_encoder, new_dual_encoder
+from anncur.models.encoders import load_cross_encoder, load_dual_encoder
 from anncur.training.distillation import DistillationTask, ScoredQueries, retrieval_recall
+from anncur.training.distillation_job import DistillationJob, distill
 from anncur.training.examples import Examples, macro_accuracy, pool_size, pools
 from anncur.training.jobs import (
     CrossEncoderJob,
     DataSettings,
-    DistillationJob,
     DualEncoderJob,
-    distill,
     train_cross_encoder,
     train_dual_encoder,
 )
-from anncur.training.loop import RESUME, TrainSettings, train
+from anncur.training.loop import RESUME, LogRow, TrainSettings, train
 from anncur.training.presets import preset
 from toy_linking import write_lines
-from training.toy_tasks import NEGATIVES, TEXT, Toys, toy_scores
+from training.toy_tasks import NEGATIVES, Toys, toy_scores
 
 FAST = TrainSettings(epochs=14, learning_rate=1e-2, evaluations=1, warmup=0.1)
 
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
-    toys = Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
-    new_dual_encoder(toys.network, TEXT, head="mean", is_shared=True).save(toys.network.parent / "dual")
-    return toys
+    return Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
 
 
 def cross_job(toys: Toys, **options: Any) -> CrossEncoderJob:
-    common: dict[str, Any] = {"network": str(toys.network), "dual_encoder": str(toys.network.parent / "dual")}
-    return CrossEncoderJob(
-        DataSettings(toys.data, dev_candidates=8),
-        **{**common, "text": TEXT, "negatives": NEGATIVES, "mentions_per_batch": 8, "train": FAST, **options},
-    )
+    return toys.cross_job(**{"train": FAST, **options})
 
 
-def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(toys: Toys, tmp_path: Path) -> None:
-    rows = train_cross_encoder(cross_job(toys), tmp_path)
+@pytest.fixture(scope="module")
+def trained(toys: Toys, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LogRow]]:
+    """A cross-encoder that has learnt what there is to learn, and the rows of its training."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train_cross_encoder(cross_job(toys), folder)
+
+
+def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(trained: tuple[Path, list[LogRow]]) -> None:
+    folder, rows = trained
     losses = [row.loss for row in rows if row.loss is not None]
     assert losses[-1] < losses[0] / 2
     assert max(row.dev for row in rows) > max(0.8, rows[0].dev + 0.2)
-    assert load_cross_encoder(tmp_path).head == "emb"
+    assert load_cross_encoder(folder).head == "emb"
 
 
 @pytest.mark.parametrize("kind", ["random", "tfidf"])
@@ -84,18 +84,17 @@ def test_a_teacher_of_other_weights_is_asked_anew(toys: Toys, tmp_path: Path) ->
     assert len(list(cache.glob("teacher-*.npy"))) == 2
 
 
-def test_a_student_comes_to_agree_with_its_teacher(toys: Toys, tmp_path: Path) -> None:
+def test_a_student_comes_to_agree_with_its_teacher(
+    toys: Toys, tmp_path: Path, trained: tuple[Path, list[LogRow]]
+) -> None:
     """With no weight on the right answers, all that it can learn is the teacher's softmax."""
-    train_cross_encoder(cross_job(toys), tmp_path / "teacher")
-    student = cross_job(toys, teacher=tmp_path / "teacher", gold_weight=0.0)
-    rows = train_cross_encoder(student, tmp_path / "student")
+    student = cross_job(toys, teacher=trained[0], gold_weight=0.0)
+    rows = train_cross_encoder(student, tmp_path)
     assert max(row.dev for row in rows) > rows[0].dev + 0.2
 
 
 def dual_job(toys: Toys, **options: Any) -> DualEncoderJob:
-    common: dict[str, Any] = {"network": str(toys.network), "dual_encoder": str(toys.network.parent / "dual")}
-    data = DataSettings(toys.data, dev_candidates=8)
-    return DualEncoderJob(data, **{**common, "text": TEXT, "negatives": NEGATIVES, "train": FAST, **options})
+    return toys.dual_job(**{"train": FAST, **options})
 
 
 def test_a_dual_encoder_learns_to_link_mentions_of_unseen_worlds(toys: Toys, tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_both_losses_teach_a_dual_encoder_where_the_best_items_are(
 
 def test_the_loss_that_is_better_on_held_out_queries_is_chosen(toys: Toys, tmp_path: Path) -> None:
     job = DistillationJob(
-        start=str(toys.network.parent / "dual"),
+        start=str(toys.dual),
         n_top=10,
         queries_per_batch=4,
         train=TrainSettings(epochs=2, learning_rate=2e-3, evaluations=1),

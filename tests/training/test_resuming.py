@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -16,20 +18,13 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from anncur.errors import InputError, PlanError
-from anncur.models.encoders import new_dual_encoder
-from anncur.training.jobs import (
-    CrossEncoderJob,
-    DataSettings,
-    DistillationJob,
-    DualEncoderJob,
-    distill,
-    train_cross_encoder,
-    train_dual_encoder,
-)
+from anncur.errors import InputError, LockedError, PlanError
+from anncur.training.distillation_job import DistillationJob, distill
+from anncur.training.folder import training_in
+from anncur.training.jobs import train_cross_encoder, train_dual_encoder
 from anncur.training.loop import RESUME, LogRow, TrainSettings, train
 from toy_linking import write_network
-from training.toy_tasks import NEGATIVES, TEXT, Toys, toy_scores
+from training.toy_tasks import TEXT, Toys, toy_scores
 
 SHORT = TrainSettings(epochs=1, evaluations=1)
 
@@ -38,27 +33,20 @@ SHORT = TrainSettings(epochs=1, evaluations=1)
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
     """Two networks of the same shape, and a dual encoder over each."""
     toys = Toys(tmp_path_factory.mktemp("toys"), dropout=0.0)
-    write_network(toys.network.parent / "network2", seed=1)
-    for name in ("network", "network2"):
-        folder = toys.network.parent / name
-        new_dual_encoder(folder, TEXT, head="mean", is_shared=True).save(folder.parent / f"dual-{name}")
+    toys.save_dual(write_network(toys.network.parent / "network2", seed=1))
     return toys
 
 
-def run_cross_encoder(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
-    data = DataSettings(toys.data, dev_candidates=8)
-    job = CrossEncoderJob(data, str(network), text=TEXT, negatives=NEGATIVES, dual_encoder=str(dual), train=SHORT)
-    return train_cross_encoder(job, out)
+def run_cross_encoder(toys: Toys, out: Path, network: Path) -> list[LogRow]:
+    return train_cross_encoder(toys.cross_job(network=str(network), train=SHORT), out)
 
 
-def run_dual_encoder(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
-    data = DataSettings(toys.data, dev_candidates=8)
-    job = DualEncoderJob(data, str(network), text=TEXT, negatives=NEGATIVES, dual_encoder=str(dual), train=SHORT)
-    return train_dual_encoder(job, out)
+def run_dual_encoder(toys: Toys, out: Path, network: Path) -> list[LogRow]:
+    return train_dual_encoder(toys.dual_job(network=str(network), train=SHORT), out)
 
 
-def run_distillation(toys: Toys, out: Path, network: Path, dual: Path) -> list[LogRow]:
-    start = str(network.parent / f"dual-{network.name}")
+def run_distillation(toys: Toys, out: Path, network: Path) -> list[LogRow]:
+    start = str(toys.dual.with_name(f"dual-{network.name}"))
     return distill(DistillationJob(start, "match", n_top=5, queries_per_batch=8, train=SHORT), toy_scores(), out)
 
 
@@ -69,11 +57,11 @@ def run_distillation(toys: Toys, out: Path, network: Path, dual: Path) -> list[L
 def test_a_training_from_other_weights_of_the_same_shape_is_refused(
     toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]], field: str
 ) -> None:
-    network, dual = toys.network, toys.network.parent / "dual-network"
-    rows = run(toys, tmp_path, network, dual)
+    network = toys.network
+    rows = run(toys, tmp_path, network)
     with pytest.raises(PlanError, match=rf"{field} was '.*network' and is now '.*network2'"):
-        run(toys, tmp_path, network.parent / "network2", dual)
-    assert run(toys, tmp_path, network, dual) == rows
+        run(toys, tmp_path, network.parent / "network2")
+    assert run(toys, tmp_path, network) == rows
 
 
 def test_a_state_that_an_older_version_saved_with_fewer_fields_is_resumed(toys: Toys, tmp_path: Path) -> None:
@@ -105,3 +93,58 @@ def test_distillation_needs_two_queries_and_two_items() -> None:
         lone.split(0.1, 0)
     with pytest.raises(InputError, match="a share of 1 held out leaves none of 69 queries to train on"):
         scored.split(1.0, 0)
+
+
+@pytest.mark.parametrize("run", [run_cross_encoder, run_dual_encoder])
+@pytest.mark.parametrize("world", ["beta", "gamma"])
+def test_a_training_whose_texts_were_changed_since_is_refused(
+    toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]], world: str
+) -> None:
+    changed = replace_toys(toys, copytree(toys.data, tmp_path / "data"))
+    network, out = toys.network, tmp_path / "out"
+    rows = run(changed, out, network)
+    documents = changed.data / "documents" / f"{world}.json"
+    before = documents.read_text()
+    documents.write_text(before.replace("today", "near", 1))
+    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete .*resume"):
+        run(changed, out, network)
+    documents.write_text(before)
+    assert run(changed, out, network) == rows
+
+
+def replace_toys(toys: Toys, data: Path) -> Toys:
+    """The same network with other data."""
+    other = copy(toys)
+    other.data = data
+    return other
+
+
+def test_a_distillation_whose_texts_were_changed_since_is_refused(toys: Toys, tmp_path: Path) -> None:
+    job = DistillationJob(str(toys.network), "match", n_top=5, queries_per_batch=8, text=TEXT, train=SHORT)
+    scored = toy_scores()
+    distill(job, scored, tmp_path)
+    items = [*scored.items[:-1], replace(scored.items[-1], text="the changed")]
+    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete"):
+        distill(job, replace(scored, items=items), tmp_path)
+
+
+@pytest.mark.parametrize("losses", [("match", "best"), ("best", "pair")])
+def test_a_distillation_with_another_loss_is_refused_and_leaves_the_first_as_it_was(
+    toys: Toys, tmp_path: Path, losses: tuple[Any, Any]
+) -> None:
+    first, second = (
+        DistillationJob(str(toys.network), loss, n_top=5, queries_per_batch=8, text=TEXT, train=SHORT)
+        for loss in losses
+    )
+    rows = distill(first, toy_scores(), tmp_path)
+    with pytest.raises(InputError, match="holds a distillation with another loss; take another folder"):
+        distill(second, toy_scores(), tmp_path)
+    assert distill(first, toy_scores(), tmp_path) == rows
+
+
+@pytest.mark.parametrize("run", [run_cross_encoder, run_dual_encoder, run_distillation])
+def test_two_trainings_at_once_in_one_folder_are_refused(
+    toys: Toys, tmp_path: Path, run: Callable[..., list[LogRow]]
+) -> None:
+    with training_in(tmp_path), pytest.raises(LockedError, match="is being written to by process"):
+        run(toys, tmp_path, toys.network)

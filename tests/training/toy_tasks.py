@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from anncur.training.cross_encoder import CrossEncoderTask
 from anncur.training.distillation import DistillationTask, ScoredQueries
 from anncur.training.dual_encoder import DualEncoderTask
 from anncur.training.examples import Examples, pools, whole_pool
+from anncur.training.jobs import CrossEncoderJob, DataSettings, DualEncoderJob
 from anncur.training.negatives import NegativeSettings
 from toy_linking import WORDS, write_network, write_zeshel
 
@@ -29,6 +31,32 @@ class Toys:
         self.data = write_zeshel(folder / "data")
         dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
         self.network = write_network(folder / "network", initializer_range=0.2, **dropouts)
+
+    def save_dual(self, network: Path) -> Path:
+        """A dual encoder over a network, untrained."""
+        folder = network.parent / f"dual-{network.name}"
+        new_dual_encoder(network, TEXT, head="mean", is_shared=True).save(folder)
+        return folder
+
+    @cached_property
+    def dual(self) -> Path:
+        """The folder of a dual encoder over the network."""
+        return self.save_dual(self.network)
+
+    def cross_job(self, **options: Any) -> CrossEncoderJob:
+        return CrossEncoderJob(**{**self._common(), "mentions_per_batch": 8, **options})
+
+    def dual_job(self, **options: Any) -> DualEncoderJob:
+        return DualEncoderJob(**{**self._common(), **options})
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "data": DataSettings(self.data, dev_candidates=8),
+            "network": str(self.network),
+            "dual_encoder": str(self.dual),
+            "text": TEXT,
+            "negatives": NEGATIVES,
+        }
 
     def worlds(self, split: str) -> list[LinkingWorld]:
         return list(read_worlds(Zeshel(self.data), split))

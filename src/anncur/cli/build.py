@@ -21,9 +21,10 @@ from anncur.cli.options import (
     RetriesOption,
     ScorerOption,
     SeedOption,
+    ThreadsOption,
     anchor_queries_from,
-    import_from_here,
     scorer_from,
+    scorer_of,
 )
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
@@ -54,6 +55,7 @@ def build(
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -68,7 +70,7 @@ def build(
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
     - `anncur build corpus.jsonl --queries q.txt --anchors 200 --out my.anncur --scorer my_module:scorer --shard 0/4`
     """
-    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls)
+    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     with show_progress(as_json=as_json) as progress:
         index = Index.build(
             out,
@@ -100,6 +102,7 @@ def add(
     index: IndexArgument,
     corpus: CorpusArgument,
     scorer: OwnScorerOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -109,8 +112,7 @@ def add(
 
     - `anncur add my.anncur new.jsonl`
     """
-    import_from_here()
-    opened = Index.open(index, scorer)
+    opened = Index.open(index, scorer_of(index, scorer, threads=threads))
     with show_progress(as_json=as_json) as progress:
         opened.add(read_items(corpus), progress=progress)
     _tell(opened, index, as_json=as_json)

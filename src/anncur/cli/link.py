@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import BatchOption, RetriesOption, SeedOption, scorer_from
+from anncur.cli.options import BatchOption, RetriesOption, SeedOption, ThreadsOption, scorer_from
 from anncur.datasets.zeshel import Zeshel, read_worlds
 
 
@@ -32,6 +32,7 @@ def link(
     statistics: Annotated[bool, typer.Option("--statistics", help="Only count entities and mentions.")] = False,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
+    threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -54,7 +55,9 @@ def link(
     first = load_linking_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
         rankers = {
-            name: linking.by_scorer(scorer_from(name, batch_size=batch_size, retries=retries), progress)
+            name: linking.by_scorer(
+                scorer_from(name, batch_size=batch_size, retries=retries, threads=threads), progress
+            )
             for name in scorer or ["builtin"]
         }
         rankers[retriever] = linking.by_retriever(first, is_fitted=True)

@@ -8,9 +8,8 @@ import typer
 
 from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import IndexArgument, OwnScorerOption, SeedOption, import_from_here
+from anncur.cli.options import IndexArgument, OwnScorerOption, SeedOption, ThreadsOption, scorer_of
 from anncur.index.folder import FolderStorage
-from anncur.index.index import Index
 
 
 def info(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
@@ -32,6 +31,7 @@ def verify(
     index: IndexArgument,
     repair: Annotated[bool, typer.Option("--repair", help="Score damaged chunks again.")] = False,
     scorer: OwnScorerOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -44,9 +44,8 @@ def verify(
     """
     storage = FolderStorage(index)
     if repair:
-        import_from_here()
         with show_progress(as_json=as_json) as progress:
-            problems = storage.repair(Index.scorer_of(storage, scorer), progress=progress)
+            problems = storage.repair(scorer_of(index, scorer, threads=threads), progress=progress)
     else:
         problems = storage.verify()
     if as_json:

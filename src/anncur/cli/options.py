@@ -14,6 +14,8 @@ import typer
 
 from anncur.datasets.jsonl import read_queries
 from anncur.errors import InputError
+from anncur.index.folder import FolderStorage
+from anncur.index.index import Index
 from anncur.items import Query
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
@@ -37,6 +39,10 @@ OwnScorerOption = Annotated[
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one call of the scorer.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]
 MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in this run.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option("--threads", help="Of a model in ONNX Runtime; by default all cores that may be used."),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
 
 
@@ -50,11 +56,22 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 def scorer_from(
-    name: str, *, batch_size: int | None = None, retries: int | None = None, max_calls: int | None = None
+    name: str,
+    *,
+    batch_size: int | None = None,
+    retries: int | None = None,
+    max_calls: int | None = None,
+    threads: int | None = None,
 ) -> GuardedScorer:
     """Load a scorer by its name; modules in the current folder count."""
     import_from_here()
-    return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls)
+    return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+
+
+def scorer_of(index: Path, name: str | None, *, threads: int | None = None) -> GuardedScorer:
+    """The scorer of an index, by its name or as the index remembers it; modules in the current folder count."""
+    import_from_here()
+    return Index.scorer_of(FolderStorage(index), name, threads=threads)
 
 
 def import_from_here() -> None:

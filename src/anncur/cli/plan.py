@@ -17,6 +17,7 @@ from anncur.cli.options import (
     QueriesOption,
     ScorerOption,
     SeedOption,
+    ThreadsOption,
     anchor_queries_from,
     scorer_from,
 )
@@ -35,6 +36,7 @@ def plan(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long the pilot may score.")] = 60.0,
     batch_size: BatchOption = None,
+    threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -49,7 +51,7 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --anchors 200 --seconds 20`
     """
-    guarded = scorer_from(scorer, batch_size=batch_size)
+    guarded = scorer_from(scorer, batch_size=batch_size, threads=threads)
     anchor_queries = anchor_queries_from(queries, anchors, seed)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(

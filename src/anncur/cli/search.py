@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json
-from anncur.cli.options import IndexArgument, OwnScorerOption, import_from_here
+from anncur.cli.options import IndexArgument, OwnScorerOption, ThreadsOption, scorer_of
 from anncur.index.index import Index
 from anncur.ranking import Hits
 from anncur.search.limits import DEFAULT_BUDGET
@@ -29,6 +29,7 @@ def search(
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no call after that.")] = None,
     scorer: OwnScorerOption = None,
+    threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -40,8 +41,8 @@ def search(
     - `anncur search animals.anncur "small [bat] that eats fruit" --target-recall 0.95`
     - `anncur search animals.anncur "small bat" --method rerank --json`
     """
-    import_from_here()
-    hits = Index.open(index, scorer).search(
+    opened = Index.open(index, scorer_of(index, scorer, threads=threads))
+    hits = opened.search(
         query, k, budget, method, target_recall=target_recall, max_budget=max_budget, deadline_ms=deadline_ms
     )
     if as_json:

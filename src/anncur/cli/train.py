@@ -222,8 +222,8 @@ def distill(
     """
     with needs_extra("train"):
         from anncur.training.distillation import ScoredQueries
-        from anncur.training.jobs import DistillationJob
-        from anncur.training.jobs import distill as run_distillation
+        from anncur.training.distillation_job import DistillationJob
+        from anncur.training.distillation_job import distill as run_distillation
         from anncur.training.presets import preset as preset_of
     from anncur.index.folder import FolderStorage
 

@@ -151,8 +151,12 @@ def is_in_use(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def writer_lock(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a folder for writing; a second writer is refused after `patience` seconds. Readers never need it."""
+def writer_lock(
+    folder: Path, *, patience: float = 0.0, remedy: str = "build in shards (--shard i/n)"
+) -> Iterator[None]:
+    """Hold a folder for writing; a second writer is refused after `patience` seconds. Readers never need it.
+
+    The refusal tells to wait, or else to do what `remedy` says."""
     with storing(folder, 0):
         make_folder(folder)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -161,9 +165,7 @@ def writer_lock(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         while not _try_lock(handle):
             if time.monotonic() >= deadline:
                 holder = os.pread(handle, 100, 0).decode(errors="replace").strip() or "another process"
-                raise LockedError(
-                    f"{folder} is being written to by {holder}; wait for it, or build in shards (--shard i/n)"
-                )
+                raise LockedError(f"{folder} is being written to by {holder}; wait for it, or {remedy}")
             time.sleep(0.05)
         with storing(folder / "lock", 0):
             os.ftruncate(handle, 0)

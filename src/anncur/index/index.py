@@ -123,14 +123,16 @@ class Index:
         return index
 
     @staticmethod
-    def scorer_of(storage: FolderStorage, scorer: object = None) -> GuardedScorer:
-        """The scorer of an index on disk: the given one if it is the right one, else the one that it remembers."""
+    def scorer_of(storage: FolderStorage, scorer: object = None, *, threads: int | None = None) -> GuardedScorer:
+        """The scorer of an index on disk: the given one if it is the right one, else the one that it remembers.
+
+        `threads` are as for `load_scorer`."""
         manifest = storage.newest().manifest
         if scorer is None and not manifest.scorer_name:
             raise InputError(
                 f"{storage.folder} was built with a scorer that has no name, {manifest.scorer}; pass that scorer"
             )
-        guarded = load_scorer(scorer or manifest.scorer_name)
+        guarded = load_scorer(scorer or manifest.scorer_name, threads=threads)
         if guarded.fingerprint != manifest.scorer:
             raise FingerprintError(
                 f"{storage.folder} was built with the scorer {manifest.scorer}, not with {guarded.fingerprint}; "

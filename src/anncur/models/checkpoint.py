@@ -3,6 +3,7 @@
     config.json, model.safetensors   as transformers writes them ([EMB]: the encoder; [CLS]: a sequence classifier)
     tokenizer.json                   as the tokenizers library writes it
     anncur.json                      the `ModelCard` below
+    model.ready/                     only after a kill: a newer model, which the next training moves to its place
 
 Needs no torch: `export.py` and the scorers read it too."""
 
@@ -13,10 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from anncur.errors import FileFormatError, InputError
+from anncur.errors import DamagedError, FileFormatError, InputError
 from anncur.tokens import PairFormat
 
 CARD = "anncur.json"
+READY = "model.ready"
 Kind: TypeAlias = Literal["cross-encoder", "dual-encoder"]
 Head: TypeAlias = Literal["emb", "cls", "mean"]  # where scores are read: three marks, the pooled [CLS], or the mean
 HEADS: dict[str, tuple[Head, ...]] = {"cross-encoder": ("emb", "cls"), "dual-encoder": ("cls", "mean")}
@@ -40,6 +42,11 @@ class ModelCard:
     def read(cls, folder: str | Path, *, kind: Kind) -> ModelCard:
         """Read a folder's `anncur.json`, and refuse one of another kind."""
         file = Path(folder) / CARD
+        if (Path(folder) / READY).exists():
+            raise DamagedError(
+                f"{folder} holds parts of two models: a training was killed while it moved the newer one to its place; "
+                f"run it again, or move all that is in {Path(folder) / READY} one folder up and delete that folder"
+            )
         if not file.is_file():
             raise InputError(f"no {file}; pass a folder that `anncur train` or `anncur distill` wrote")
         card = cls.from_json(file.read_text(encoding="utf-8", errors="replace"), where=str(file))

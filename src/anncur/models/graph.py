@@ -40,7 +40,7 @@ class Storage:
     """How weights lie in the file; the arithmetic is in float32 whatever they are stored as."""
 
     embeddings: Literal["float32", "int8"] = "float32"
-    layers: Literal["float32", "float16", "int8"] = "float32"
+    layers: Literal["float32", "int8"] = "float32"
 
 
 FLOAT32 = Storage()
@@ -169,8 +169,6 @@ class _Graph:
     def matrix(self, key: str) -> Name:
         """A linear layer's (in, out) matrix; ONNX Runtime makes it float32 once, when it opens the file."""
         matrix = self._weight(key).T
-        if self._storage.layers == "float16":
-            return self.cast(self.constant(matrix.astype(np.float16), key), TensorProto.FLOAT)
         if self._storage.layers == "int8":
             whole, scales = quantised(matrix, axis=0)
             return self.add("Mul", self.cast(self.constant(whole, key), TensorProto.FLOAT), self.constant(scales))

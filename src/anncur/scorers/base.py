@@ -31,6 +31,19 @@ class Scorer(Protocol):
     def score(self, query: Query, items: Sequence[Item], /) -> Any: ...
 
 
+class PreparingScorer(Scorer, Protocol):
+    """A scorer that makes something of an item once, such as its tokens.
+
+    An index calls `prepare` when items come in, keeps the values beside them, and gives `score` items whose `prepared`
+    is their value. It is empty where nothing was kept: for items that were never in an index, and in one made before
+    the scorer could prepare. So `score` must be able to do without, and must give the same scores with and without.
+    Values are kept under the scorer's fingerprint: whoever changes what `prepare` gives changes the fingerprint."""
+
+    def prepare(self, items: Sequence[Item], /) -> Sequence[bytes]:
+        """One value for each item; empty bytes where there is nothing to keep."""
+        ...
+
+
 class TokenScorer(Scorer, Protocol):
     """A scorer that also takes what its tokenizer made."""
 
@@ -71,6 +84,8 @@ class ObjectScorer:
     def __init__(self, scorer: Any) -> None:
         self._score = scorer.score
         self.fingerprint = fingerprint_of(scorer)
+        if callable(getattr(scorer, "prepare", None)):
+            self.prepare = scorer.prepare
 
     def score(self, query: Query, items: Sequence[Item]) -> Any:
         return self._score(query, items)

@@ -9,6 +9,7 @@ from typing import Any
 
 from anncur.errors import InputError
 from anncur.models.checkpoint import CARD
+from anncur.numbers import whole_number
 from anncur.scorers.base import TokenScorer, as_scorer
 from anncur.scorers.guard import CallRules, GuardedScorer
 
@@ -21,6 +22,7 @@ def load_scorer(
     retries: int | None = None,
     retry_wait: float | None = None,
     max_calls: int | None = None,
+    threads: int | None = None,
 ) -> GuardedScorer:
     """Prepare a scorer for an index.
 
@@ -31,7 +33,9 @@ def load_scorer(
     True. `batch_size` is the most pairs in one call, by default the scorer's own or 128. For paid or flaky
     scorers: a call that raises, or answers with something other than numbers, is tried again `retries` times (0),
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
-    scorer is asked for in all, retries included. Of a scorer that was loaded before, what is not given stays."""
+    scorer is asked for in all, retries included. Of a scorer that was loaded before, what is not given stays.
+    `threads` are those of a model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default
+    one for each core that this process may use; scores don't depend on them."""
     given = {
         "higher_is_better": higher_is_better,
         "batch_size": batch_size,
@@ -40,7 +44,14 @@ def load_scorer(
         "max_calls": max_calls,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    found = find_scorer(source) if isinstance(source, (str, Path)) else source
+    if threads is not None:
+        whole_number("threads", threads, least=1)
+    found = find_scorer(source, threads=threads) if isinstance(source, (str, Path)) else source
+    if threads is not None and getattr(found, "n_threads", None) != threads:
+        raise InputError(
+            "threads can be set where a model is opened that ONNX Runtime runs: 'builtin', an .onnx file, or the "
+            f"folder of a BERT that was trained here; leave them out for {source!r}"
+        )
     if isinstance(found, GuardedScorer):
         return found.with_rules(replace(found.rules, **changes)) if changes else found
     changes.setdefault("higher_is_better", getattr(found, "higher_is_better", True))
@@ -50,15 +61,15 @@ def load_scorer(
     return GuardedScorer(as_scorer(found), CallRules(**changes))
 
 
-def find_scorer(source: str | Path) -> object:
-    """What a file, a folder or a name stands for."""
+def find_scorer(source: str | Path, *, threads: int | None = None) -> object:
+    """What a file, a folder or a name stands for; what ONNX Runtime runs gets so many threads."""
     name, path = str(source), Path(source)
     if name == "builtin" or path.suffix == ".onnx":
         from anncur.scorers.onnx import BUILTIN, OnnxScorer
 
-        return OnnxScorer.open(BUILTIN if name == "builtin" else path)
+        return OnnxScorer.open(BUILTIN if name == "builtin" else path, threads=threads)
     if (path / CARD).is_file():
-        return open_trained(path)
+        return open_trained(path, threads=threads)
     if path.is_dir():
         return open_cross_encoder(name)
     if ":" in name:

@@ -7,7 +7,7 @@ made again."""
 from __future__ import annotations
 
 import hashlib
-import os
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anncur.cores import usable_cores
 from anncur.errors import FileFormatError, InputError
 from anncur.items import Item, Query
 from anncur.models.checkpoint import ModelCard
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 BUILTIN = Path(__file__).parent.parent / "assets" / "builtin.onnx"
 TOKENS_PER_BATCH = 4096  # more was no faster, and takes more memory
 SMALL_BATCH = 256  # tokens; below it, a batch takes in longer pairs although that means padding
-REMEMBERED_ITEMS = 32_768
+REMEMBERED_BYTES = 64 * 2**20  # of items and their tokens: some 50,000 of a paragraph each
 
 
 class OnnxScorer:
     """A cross-encoder in ONNX Runtime; safe to call from several threads.
 
-    `threads` of None takes one per physical core that this process may use."""
+    `threads` of None takes one for each core that this process may use."""
 
     batch_size = 1024  # so many pairs hold enough of each length
 
     def __init__(self, whole: bytes, *, threads: int | None = None, where: str = "this model") -> None:
         if threads is not None:
             whole_number("threads", threads, least=1)
-        self.n_threads = threads or physical_cores()  # not `threads`: on another machine the scores are the same
+        self.n_threads = threads or usable_cores()  # not `threads`: on another machine the scores are the same
         self.fingerprint = f"onnx:{hashlib.sha256(whole).hexdigest()[:16]}"
         self._session = _session(whole, threads=self.n_threads, where=where)
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.tokenizer, n_tokens = _read_metadata(self._session, where)
         self._kept_as = np.dtype("<u2" if n_tokens <= 1 << 16 else "<i4")
-        self._memo = _Memo(self.tokenizer, REMEMBERED_ITEMS)
+        self._memo = _Memo(self.tokenizer, REMEMBERED_BYTES)
 
     @classmethod
     def open(cls, file: str | Path, *, threads: int | None = None) -> OnnxScorer:
@@ -108,24 +109,13 @@ def _sorted(lengths: NDArray[np.int64]) -> tuple[list[int], list[int]]:
     return order.tolist(), lengths[order].tolist()
 
 
-def physical_cores() -> int:
-    """Cores that this process may use; two threads on one core only disturb each other's arithmetic."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    usable = os.sched_getaffinity(0)
-    try:
-        topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-        return len({Path(topology.format(cpu)).read_text() for cpu in usable})
-    except OSError:
-        return len(usable)
-
-
 class _Memo:
-    """Tokens of the items that were seen last."""
+    """Tokens of the items that were seen last, in so many bytes at most."""
 
-    def __init__(self, tokenizer: PairTokenizer, capacity: int) -> None:
+    def __init__(self, tokenizer: PairTokenizer, most_bytes: int) -> None:
         self._tokenizer = tokenizer
-        self._capacity = capacity
+        self._most_bytes = most_bytes
+        self._n_bytes = 0
         self._lock = threading.Lock()
         self._latest: OrderedDict[tuple[str, str], Tokens] = OrderedDict()
 
@@ -137,15 +127,22 @@ class _Memo:
         found.update(zip(new, self._tokenizer.items(list(new.values())), strict=True))
         with self._lock:
             for key, tokens in found.items():
+                if key not in self._latest:
+                    self._n_bytes += _n_bytes(key, tokens)
                 self._latest[key] = tokens
                 self._latest.move_to_end(key)
-            while len(self._latest) > self._capacity:
-                self._latest.popitem(last=False)
+            while self._n_bytes > self._most_bytes:
+                self._n_bytes -= _n_bytes(*self._latest.popitem(last=False))
         return [found[_texts(item)] for item in items]
 
 
 def _texts(item: Item) -> tuple[str, str]:
     return item.title, item.text
+
+
+def _n_bytes(key: tuple[str, str], tokens: Tokens) -> int:
+    """What an item takes in memory; a place among the latest takes about as much as a small object of its own."""
+    return sum(map(sys.getsizeof, (*key, key, tokens, 0, 0, 0, 0)))
 
 
 def _session(whole: bytes, *, threads: int, where: str) -> InferenceSession:

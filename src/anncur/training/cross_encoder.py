@@ -56,6 +56,7 @@ class CrossEncoderTask:
             "text": asdict(self.model.tokenizer.format),
             "examples": self.examples.describe(),
             "dev": self.dev.describe(),
+            "texts": f"{self.examples.texts} to train on, {self.dev.texts} held out",
             "negatives": {"source": self.source, **asdict(self.negatives)},
             "mentions_per_batch": self.mentions_per_batch,
             "teacher": None if self.teacher is None else [self.teacher.gold_weight, float(self.teacher.scores.sum())],

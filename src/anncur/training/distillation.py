@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.errors import InputError
-from anncur.items import Item, Query
+from anncur.items import Item, Query, TextDigest
 from anncur.models.encoders import DualEncoder
 from anncur.ranking import top_k
 from anncur.tokens import Tokens
@@ -56,6 +56,15 @@ class ScoredQueries:
             raise InputError(f"a share of {share:g} held out leaves none of {len(order)} queries to train on")
         return self.take(np.sort(order[n_held_out:])), self.take(np.sort(order[:n_held_out]))
 
+    @cached_property
+    def texts(self) -> str:
+        """A short name of exactly these queries and items."""
+        digest = TextDigest()
+        digest.add(*(query.marked_text for query in self.queries))
+        for item in self.items:
+            digest.add_item(item)
+        return str(digest)[:12]
+
     def take(self, rows: Positions) -> ScoredQueries:
         """Some of the queries."""
         return ScoredQueries([self.queries[row] for row in rows], self.items, self.exact_scores[rows])
@@ -76,7 +85,8 @@ class DistillationTask:
     start: str = ""  # the model that the weights started from
 
     def describe(self) -> dict[str, Any]:
-        return {"start": self.start, **self._goal()}
+        texts = f"{self.train_on.texts} to train on, {self.held_out.texts} held out"
+        return {"start": self.start, "texts": texts, **self._goal()}
 
     def _goal(self) -> dict[str, Any]:
         return {

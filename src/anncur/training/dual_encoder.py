@@ -50,6 +50,7 @@ class DualEncoderTask:
             "text": asdict(self.model.tokenizer.format),
             "examples": self.examples.describe(),
             "dev": self.dev.describe(),
+            "texts": f"{self.examples.texts} to train on, {self.dev.texts} held out",
             "negatives": asdict(self.negatives),
             "mentions_per_batch": self.mentions_per_batch,
         }

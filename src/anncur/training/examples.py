@@ -16,7 +16,7 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
-from anncur.items import Query
+from anncur.items import Query, TextDigest
 from anncur.models.encoders import CrossEncoder
 from anncur.progress import Progress, silent
 from anncur.tokens import PairTokenizer, Tokens
@@ -104,8 +104,19 @@ class Examples:
         items = [world[position] for world, row in zip(worlds, candidates.tolist(), strict=True) for position in row]
         return queries, items
 
+    @cached_property
+    def texts(self) -> str:
+        """A short name of all that is read: the entities of every world, these mentions and their answers."""
+        digest = TextDigest()
+        for world, mentions in zip(self.worlds, self.chosen, strict=True):
+            for item in world.items:
+                digest.add_item(item)
+            for mention in (world.mentions[place] for place in mentions):
+                digest.add(mention.entity_id, mention.query.marked_text)
+        return str(digest)[:12]
+
     def describe(self) -> str:
-        """A short name of exactly these examples."""
+        """A short name of which examples these are; `texts` tells what they say."""
         digest = hashlib.sha256()
         for world, mentions in zip(self.worlds, self.chosen, strict=True):
             digest.update(f"{world.name} {len(world.items)} {mentions.tolist()}".encode())

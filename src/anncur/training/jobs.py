@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -22,13 +22,7 @@ from anncur.candidates.dual_encoder import MINILM, minilm_folder
 from anncur.candidates.loading import load_linking_retriever
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.errors import InputError
-from anncur.models.checkpoint import CARD
-from anncur.models.encoders import (
-    DualEncoder,
-    load_dual_encoder,
-    new_cross_encoder,
-    new_dual_encoder,
-)
+from anncur.models.encoders import new_cross_encoder, new_dual_encoder
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.scorers.base import TokenScorer
@@ -36,10 +30,10 @@ from anncur.scorers.loading import open_trained
 from anncur.tokens import PairFormat, PairTokenizer
 from anncur.training.cache import array_digest, cached, file_digest
 from anncur.training.cross_encoder import CrossEncoderTask, Teacher
-from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
 from anncur.training.dual_encoder import DualEncoderTask
 from anncur.training.examples import Examples, draw_candidates, pool_size, pools, whole_pool
-from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, ignore_row, seeded, train
+from anncur.training.folder import training_in
+from anncur.training.loop import RESUME, LogRow, TrainSettings, ignore_row, seeded, train
 from anncur.training.negatives import Candidates, NegativeSettings, retrieved_negatives
 
 NegativeKind: TypeAlias = Literal["random", "tfidf", "mined"]
@@ -110,27 +104,6 @@ class DualEncoderJob:
         whole_number("mentions_per_batch", self.mentions_per_batch, least=1)
 
 
-@dataclass(frozen=True, slots=True)
-class DistillationJob:
-    """Everything that decides what `distill` makes, apart from the scores.
-
-    The dual encoder starts from `start`: the folder of a trained one (`base+ce`), or a network that has never seen a
-    link (`scratch+ce`)."""
-
-    start: str = MINILM
-    loss: Literal["match", "pair", "best"] = "best"
-    n_top: int = 100
-    queries_per_batch: int = 1
-    validation: float = 0.1  # the share of queries held out
-    text: PairFormat = field(default_factory=PairFormat)  # where `start` is no trained dual encoder
-    train: TrainSettings = field(default_factory=lambda: TrainSettings(epochs=10, evaluations=1))
-
-    def __post_init__(self) -> None:
-        whole_number("n_top", self.n_top, least=1)
-        whole_number("queries_per_batch", self.queries_per_batch, least=1)
-        number("validation", self.validation, least=0, most=1)
-
-
 def train_cross_encoder(
     job: CrossEncoderJob,
     out: Path,
@@ -140,12 +113,17 @@ def train_cross_encoder(
     on_row: Callable[[LogRow], None] = ignore_row,
 ) -> list[LogRow]:
     """Train a cross-encoder into the folder `out`; the same job again goes on where it was stopped."""
-    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    with training_in(out):
+        task = _cross_encoder_task(job, _Kept(cache or out / "cache", job.dual_encoder, progress))
+        return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def _cross_encoder_task(job: CrossEncoderJob, kept: _Kept) -> CrossEncoderTask:
     with seeded(job.train.seed):  # new layers and heads start from it
         model = new_cross_encoder(network_source(job.network), job.head, job.text, layers=job.layers, width=job.width)
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
     negative_pools = kept.pools(examples, job.kind, job.negatives.pool, seed=job.train.seed)
-    task = CrossEncoderTask(
+    return CrossEncoderTask(
         model=model,
         examples=examples,
         pools=negative_pools,
@@ -158,7 +136,6 @@ def train_cross_encoder(
         source=job.kind if job.kind != "mined" else f"mined by {job.dual_encoder}",
         network=job.network,
     )
-    return train(task, out, job.train, progress=progress, on_row=on_row)
 
 
 def train_dual_encoder(
@@ -170,84 +147,33 @@ def train_dual_encoder(
     on_row: Callable[[LogRow], None] = ignore_row,
 ) -> list[LogRow]:
     """Train a dual encoder into the folder `out`; the same job again goes on where it was stopped."""
-    kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+    with training_in(out):
+        kept = _Kept(cache or out / "cache", job.dual_encoder, progress)
+        task = _dual_encoder_task(job, kept, mined_folder(out), progress)
+        return train(task, out, job.train, progress=progress, on_row=on_row)
+
+
+def _dual_encoder_task(job: DualEncoderJob, kept: _Kept, mined: Path, progress: Progress) -> DualEncoderTask:
     with seeded(job.train.seed):
         model = new_dual_encoder(
             network_source(job.network), job.text, head=job.head, is_shared=job.is_shared, layers=job.layers
         )
     examples, dev = _examples(job.data, model.tokenizer, job.train.seed)
-    task = DualEncoderTask(
+    return DualEncoderTask(
         model=model,
         examples=examples,
         negatives=job.negatives,
         dev=dev,
         dev_candidates=whole_pool(dev, kept.pools(dev, "mined", job.data.dev_candidates)),
-        mined=_mined(out),
+        mined=mined,
         mentions_per_batch=job.mentions_per_batch,
         seed=job.train.seed,
         progress=progress,
         network=job.network,
     )
-    return train(task, out, job.train, progress=progress, on_row=on_row)
 
 
-def distill(
-    job: DistillationJob,
-    scored: ScoredQueries,
-    out: Path,
-    *,
-    progress: Progress = silent,
-    on_row: Callable[[LogRow], None] = ignore_row,
-) -> list[LogRow]:
-    """Train a dual encoder towards exact scores, into the folder `out`.
-
-    With the loss `best` both are tried, in folders below `out`, and the one that is better on held-out queries is
-    copied into `out`. Gives the rows of the chosen one."""
-    if (out / RESUME).exists() != (job.loss != "best") and (out / LOG).exists():
-        raise InputError(f"{out} holds a distillation with another loss; take another folder")
-    if job.loss != "best":
-        return _distill_with(job.loss, job, scored, out, progress=progress, on_row=on_row)
-    tries = {
-        kind: _distill_with(kind, job, scored, out / kind, progress=progress, on_row=on_row) for kind in get_args(Loss)
-    }
-    best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
-    load_dual_encoder(out / best).save(out)
-    shutil.copyfile(out / best / LOG, out / LOG)
-    return tries[best]
-
-
-def _distill_with(
-    kind: Loss,
-    job: DistillationJob,
-    scored: ScoredQueries,
-    out: Path,
-    *,
-    progress: Progress,
-    on_row: Callable[[LogRow], None],
-) -> list[LogRow]:
-    train_on, held_out = scored.split(job.validation, job.train.seed)
-    task = DistillationTask(
-        model=_start(job),
-        train_on=train_on,
-        held_out=held_out,
-        kind=kind,
-        mined=_mined(out),
-        n_top=job.n_top,
-        queries_per_batch=job.queries_per_batch,
-        seed=job.train.seed,
-        start=job.start,
-    )
-    return train(task, out, job.train, progress=progress, on_row=on_row)
-
-
-def _start(job: DistillationJob) -> DualEncoder:
-    if (Path(job.start) / CARD).is_file():
-        return load_dual_encoder(job.start)
-    with seeded(job.train.seed):
-        return new_dual_encoder(network_source(job.start), job.text, head="mean", is_shared=True)
-
-
-def _mined(out: Path) -> Path:
+def mined_folder(out: Path) -> Path:
     """Where a training keeps what it mined on its way; what another one left there is thrown away."""
     if not (out / RESUME).exists():
         shutil.rmtree(out / "mined", ignore_errors=True)

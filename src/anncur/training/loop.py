@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from anncur.errors import DamagedError, InputError, PlanError
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
+from anncur.training.folder import write_model
 
 LOG, RESUME = "training.jsonl", "resume.safetensors"
 
@@ -80,7 +81,7 @@ class Task(Protocol):
         ...
 
     def save(self, folder: Path, /) -> None:
-        """Write the model."""
+        """Write the model into an empty folder."""
         ...
 
 
@@ -201,7 +202,7 @@ class _Run:
         state.best = max(dev, state.best)
         state.since_best = 0 if is_best else state.since_best + 1
         if is_best:
-            self.task.save(self.folder)
+            write_model(self.folder, self.task.save)
         loss = sum(state.losses) / len(state.losses) if state.losses else None
         epoch = (state.step - 1) // self.per_epoch if state.step else 0
         row = LogRow(epoch, state.step, loss, self._learning_rate(), dev, is_best, seconds)
@@ -291,10 +292,3 @@ def _optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
 def _difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     names = [name for name in {**stored, **wanted} if stored.get(name) != wanted.get(name)]
     return "; ".join(f"{name} was {stored.get(name)!r} and is now {wanted.get(name)!r}" for name in names[:3])
-
-
-def read_log(folder: str | Path) -> list[LogRow]:
-    """The rows of a training."""
-    lines = (Path(folder) / LOG).read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    return [LogRow(**{name: value for name, value in record.items() if name != "seed"}) for record in records]
