@@ -34,7 +34,8 @@ def test_stopping_at_the_threshold_gives_the_target_on_average() -> None:
     evidence, truth = optimist(400, seed=1)
     rounds = zip(evidence[:, :, 1], CALLS.tolist(), strict=True)
     estimates = np.stack([calibration.apply(row, k=10, calls=int(calls)) for row, calls in rounds])
-    is_enough = estimates >= calibration.stop_at(0.7, k=10)
+    enough, most_calls = calibration.stop_at(0.7, k=10)
+    is_enough = (estimates >= enough) | (most_calls <= CALLS)[:, None]
     stops = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(CALLS) - 1)
     assert truth[stops, np.arange(400), 1].mean() == pytest.approx(0.7, abs=0.05)
 
@@ -50,10 +51,17 @@ def test_estimates_that_are_all_certain_and_often_wrong_end_at_the_mean() -> Non
 
 def test_a_k_between_two_known_ones_lies_between_them() -> None:
     calibration = Calibration(
-        (1, 100), ((-2.0, 0.0, 0.0, 0.0, 0.0), (2.0, 0.0, 0.0, 0.0, 0.0)), ((0.5,) * 8, (0.9,) * 8)
+        (1, 100), ((-2.0, 0.0, 0.0, 0.0, 0.0), (2.0, 0.0, 0.0, 0.0, 0.0)), (((0.5, 50),) * 8, ((0.9, 250),) * 8)
     )
     evidence = np.zeros((1, 3))
     below, between, above = (calibration.apply(evidence, k=k, calls=50)[0] for k in (1, 10, 100))
     assert below < between < above
     assert calibration.apply(evidence, k=5000, calls=9000)[0] == above
-    assert calibration.stop_at(0.8, k=10) == pytest.approx(0.7)
+    assert calibration.stop_at(0.8, k=10) == pytest.approx((0.7, 150))
+
+
+def test_where_estimates_tell_nothing_a_target_is_a_fixed_budget() -> None:
+    evidence = np.full((4, 100, 1, 3), 0.5)
+    recall = np.tile(np.array([0.2, 0.5, 0.8, 1.0])[:, None, None], (1, 100, 1))
+    calibration = calibrate(evidence, recall, CALLS, (1,))
+    assert calibration.stop_at(0.8, k=1)[1] == 100
