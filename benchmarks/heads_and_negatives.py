@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where trainings and matrices are kept")
     parser.add_argument("--teacher", type=Path, help="a larger cross-encoder to agree with; none by default")
+    parser.add_argument("--twins", type=Path, nargs=2, help="an [EMB] and a [CLS] model of yours, to measure as well")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--mentions", type=int, default=4000, help="to train on")
     parser.add_argument("--train-world", action="append", help="all of the split train by default; may be repeated")
@@ -66,8 +67,10 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, Any]]:
     """Train all models, and measure them on the same candidates and pairs."""
-    logs = {(head, kind): train(head, kind, options, progress) for kind in KINDS for head in HEADS}
-    scorers = {pair: load_scorer(options.work / "-".join(pair)) for pair in logs}
+    folders = {(head, kind): options.work / f"{head}-{kind}" for kind in KINDS for head in HEADS}
+    logs = {pair: train(*pair, options, progress) for pair in folders}
+    folders |= {(head, "twins"): folder for head, folder in zip(HEADS, options.twins or (), strict=False)}
+    scorers = {pair: load_scorer(folder) for pair, folder in folders.items()}
     data = Zeshel(options.data)
     worlds = [sample_mentions(world, options.test_mentions) for world in read_worlds(data, "test")]
     rankers = {"-".join(pair): by_scorer(scorer, progress) for pair, scorer in scorers.items()}
@@ -77,15 +80,23 @@ def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, A
         {
             "head": pair[0],
             "negatives": pair[1],
-            "layers": options.layers,
-            "mentions": options.mentions,
-            "steps": logs[pair][-1].step,
-            "val_accuracy": max(row.dev for row in logs[pair]),
+            **(trained_on(options, logs[pair]) if pair in logs else {}),
             **{f"accuracy {row.world}": row.accuracy for row in linked if row.ranker == "-".join(pair)},
             **ranks(score_matrix(scorer, world, options, progress)),
         }
         for pair, scorer in scorers.items()
     ]
+
+
+def trained_on(options: argparse.Namespace, log: list[LogRow]) -> dict[str, Any]:
+    """How a model was trained here."""
+    return {
+        "layers": options.layers,
+        "mentions": options.mentions,
+        "steps": log[-1].step,
+        "val_accuracy": max(row.dev for row in log),
+        "seed": 0,
+    }
 
 
 def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: Progress) -> list[LogRow]:
