@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anncur import OneShot, Rerank
+from anncur import Adacur, OneShot, Rerank
 from anncur.search.base import Policy
 from anncur.search.methods import METHODS
 from worlds import World, low_rank_scores
@@ -20,6 +20,8 @@ POLICIES: dict[str, str | Policy] = {
     "anncur, paper": OneShot(n_anchor_items=3, cutoff=1e-15),
     "anncur, no anchors": OneShot(n_anchor_items=0),
     "rerank, tfidf": Rerank("tfidf"),
+    "adacur, from random": Adacur(retriever="random", n_rounds=3),
+    "adacur, drawn": Adacur(sampling="softmax", temperature=0.5),
 }
 MakeWorld = Callable[..., World]
 
