@@ -12,6 +12,7 @@ from anncur.ranking import Hit, Hits
 from anncur.scorers.base import Scorer
 from anncur.scorers.loading import load_scorer
 from anncur.search.adacur import Adacur
+from anncur.search.axn import Axn
 from anncur.search.one_shot import OneShot
 from anncur.search.posterior import Posterior
 from anncur.search.rerank import Rerank
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Adacur",
     "AnncurError",
+    "Axn",
     "Corpus",
     "Hit",
     "Hits",

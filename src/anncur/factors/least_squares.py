@@ -10,6 +10,8 @@ import numpy as np
 from anncur.arrays import FloatMatrix, Positions
 from anncur.factors.posterior import ItemModel, QueryPosterior
 
+LEAST_CUTOFF = 1e-6  # its square, the noise, stays above the rounding errors of products in float64
+
 
 def least_squares_items(vectors: FloatMatrix, *, cutoff: float, level: float = 0.0) -> ItemModel:
     """Items for least squares: all offsets are `level`, and there is hardly any noise.
@@ -30,7 +32,7 @@ class LeastSquares:
         self._posterior = QueryPosterior(n_queries, model)
         self._vectors = np.zeros((n_queries, 0, model.width))  # of the scored items
         self._scores = np.zeros((n_queries, 0))  # theirs, less the offsets
-        self.query_vectors = np.zeros((n_queries, model.width))
+        self.query_vectors: FloatMatrix = np.zeros((n_queries, model.width))
 
     def observe(self, positions: Positions, exact_scores: FloatMatrix) -> None:
         """Take in new exact scores; both are (n_queries, n_new)."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import InputError
-from anncur.factors.least_squares import least_squares_items
+from anncur.factors.least_squares import LEAST_CUTOFF, least_squares_items
 from anncur.factors.posterior import ItemModel
 from anncur.items import Query
 from anncur.numbers import number, whole_number
@@ -25,7 +25,6 @@ from anncur.search.regression import even_rounds, regression_rounds
 
 RANDOM = "random"
 SAMPLINGS = ("top", "softmax")
-LEAST_CUTOFF = 1e-6  # its square, the noise, stays well above the rounding errors of products in float64
 
 
 @dataclass(frozen=True)
