@@ -8,7 +8,7 @@ Item vectors are the item's centred scores under the anchor queries, so that the
 the same measure those of other queries, have a standard normal distribution: that is the prior. Exact scores turn it
 into the posterior, which is least squares held back by the prior, and so never ill-conditioned.
 
-Reads exact scores, feeds `search/posterior.py`. Pure NumPy in float64: no files, no models."""
+Reads exact scores, feeds `search/posterior.py` and `least_squares.py`. Pure NumPy in float64: no files, no models."""
 
 from __future__ import annotations
 
@@ -128,6 +128,13 @@ class QueryPosterior:
         """Go on with some of the queries only."""
         self._whitened, self._innovations = self._whitened[rows], self._innovations[rows]
         self.query_vectors = self.query_vectors[rows]
+
+    def unexplained(self, vectors: FloatMatrix) -> FloatMatrix:
+        """What the scored items leave of one vector for each query: the posterior covariance times it.
+        (n_queries, width)"""
+        known = self._whitened @ vectors[..., None]
+        left: FloatMatrix = vectors - (self._whitened.mT @ known)[..., 0]
+        return left
 
     def covariance(self, positions: Positions) -> FloatMatrix:
         """Of the scores of unscored items, (n_queries, n, n) for positions of (n_queries, n).

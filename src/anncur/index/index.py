@@ -205,11 +205,11 @@ class Index:
     ) -> Hits:
         """The k items that the scorer likes best for a query, found with at most `budget` calls.
 
-        `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "rerank",
-        "exhaustive", or a policy with settings of its own. With `target_recall` the search ends when it has probably
-        found that share of the true top k, after at most `max_budget` calls. After `deadline_ms` no further call is
-        started, and the best so far is returned, marked as partial. If the search fails, the exception's `kept` holds
-        the hits so far."""
+        `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
+        "rerank", "exhaustive", or a policy with settings of its own. With `target_recall` the search ends when it has
+        probably found that share of the true top k, after at most `max_budget` calls. After `deadline_ms` no further
+        call is started, and the best so far is returned, marked as partial. If the search fails, the exception's `kept`
+        holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, deadline_ms)
         try:
             return self._search([as_query(query)], k, method, limits, seed=seed, progress=silent)[0]

@@ -81,7 +81,7 @@ def make_snapshot(
     order = order_anchors(learned.anchor_items, len(items), np.random.default_rng(seed))
     lazy = fitted_on_use(retrievers, items)
     beliefs = Beliefs(item_vectors, queries, lazy, learned.tuned)
-    knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy, beliefs)
+    knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy, beliefs, queries)
     return Snapshot(version, queries, items, knowledge, n_chosen=len(learned.anchor_items), prepared=prepared)
 
 

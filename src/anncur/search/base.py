@@ -13,13 +13,15 @@ and never sees more budget than there is. One that can estimate the recall of it
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from anncur.arrays import FloatVector, Positions
 from anncur.candidates.base import Retriever
+from anncur.errors import InputError
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
+from anncur.search.derived import Derived
 from anncur.search.split import SplitTable
 
 if TYPE_CHECKING:
@@ -35,6 +37,19 @@ class Knowledge:
     splits: SplitTable
     retrievers: Mapping[str, Retriever]
     beliefs: Beliefs
+    anchor_queries: Sequence[Query] = ()
+    derived: Derived = field(default_factory=Derived)
+
+    def retriever(self, name: str | None = None) -> Retriever:
+        """The named retriever, or the index's first."""
+        names = list(self.retrievers)
+        wanted = name or next(iter(names), None)
+        if wanted is None or wanted not in self.retrievers:
+            had = ", ".join(names) or "none"
+            raise InputError(
+                f"this index has the retrievers: {had}; build it with retrievers={(*names, wanted or 'bm25')!r}"
+            )
+        return self.retrievers[wanted]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +17,14 @@ from anncur.search.base import Proposal
 GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
 
 
+class Means(Protocol):
+    """What is added to products, asked for block by block: what is guessed without them, or noise to draw with."""
+
+    def between(self, start: int, stop: int, /) -> FloatMatrix:
+        """Of the items from one position up to another, as far as there are any; (n_queries or 1, n_items between)."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class PriorMeans:
     """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query."""
@@ -24,7 +33,6 @@ class PriorMeans:
     explained: FloatMatrix | None = None  # (n_queries, n_items)
 
     def between(self, start: int, stop: int) -> FloatMatrix:
-        """Of the items from one position up to another; (n_queries or 1, n_items between)."""
         offsets = self.offsets[start:stop]
         return offsets[None] if self.explained is None else offsets + self.explained[:, start:stop]
 
@@ -44,7 +52,7 @@ def best_guesses(
     *,
     n_best: int,
     exclude: Sequence[Positions],
-    prior: PriorMeans | None = None,
+    prior: Means | None = None,
 ) -> list[Proposal]:
     """For each query the `n_best` items by prior mean and dot product, best first, without those in its `exclude`."""
     query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from anncur.errors import InputError
+from anncur.search.adacur import Adacur
+from anncur.search.axn import Axn
 from anncur.search.base import Policy
 from anncur.search.exhaustive import Exhaustive
 from anncur.search.one_shot import OneShot
@@ -11,7 +13,9 @@ from anncur.search.rerank import Rerank
 
 DEFAULT_METHOD = Posterior.name
 
-METHODS: dict[str, Policy] = {policy.name: policy for policy in (Posterior(), OneShot(), Rerank(), Exhaustive())}
+METHODS: dict[str, Policy] = {
+    policy.name: policy for policy in (Posterior(), OneShot(), Adacur(), Axn(), Rerank(), Exhaustive())
+}
 
 
 def as_policy(method: str | Policy) -> Policy:
