@@ -39,7 +39,7 @@ def show_tuning(out: Console, settings: PosteriorSettings | None, changes: Seque
     if not budgets:
         return
     table = _table(
-        "Expected recall of adaptive search, before > after\n(each on its own held-out queries)", None, budgets
+        "Expected recall of adaptive search, before → after\n(each on its own held-out queries)", None, budgets
     )
     for k in sorted({change.k for change in changes}):
         found = {change.budget: change for change in changes if change.k == k}
@@ -72,7 +72,7 @@ def _table(title: str, second: str | None, budgets: Sequence[int]) -> Table:
 
 
 def _change(change: Change | None) -> str:
-    return "" if change is None else f"{_percent(change.before) or '?'} > {_percent(change.after) or '?'}"
+    return "" if change is None else f"{_percent(change.before) or '?'} → {_percent(change.after) or '?'}"
 
 
 def _percent(recall: float | None) -> str:

@@ -21,6 +21,7 @@ CLEARLY = 0.02  # a difference of recall that matters to anybody
 N_ERRORS = 2.0  # standard errors of a difference that is more than chance
 ENOUGH = 0.9  # recall
 SHOWN_EXCEPTIONS = 2
+UNTUNED = f"nothing is known of adaptive search: run `anncur tune`, with at least {2 * LEAST_ANCHORS} anchor queries"
 
 
 def advise(learned: Learned, *, n_items: int) -> list[str]:
@@ -29,11 +30,7 @@ def advise(learned: Learned, *, n_items: int) -> list[str]:
     advice = [score_them_all(n_items)] if n_items <= FEW_ITEMS else []
     cells = [cell for cell in cells_for(n_items) if tuned.curve.recall(*cell) is not None]
     if tuned.settings is None:
-        least = 2 * LEAST_ANCHORS
-        return [
-            *advice,
-            f"nothing is known of adaptive search: run `anncur tune`, with at least {least} anchor queries",
-        ]
+        return [*advice, UNTUNED]
     if not cells:
         return advice
     rival = _strongest(tuned, cells)
@@ -64,10 +61,10 @@ def _compare(tuned: Tuned, retriever: str, cells: Sequence[Cell]) -> Iterator[st
     both = f"of the scorer's top {k} with {budget} calls, on held-out anchor queries"
     our_recall, their_recall = ours.recall(k, budget) or 0.0, theirs.recall(k, budget) or 0.0
     if _is_ahead(ours, theirs, cells):
-        needed = theirs.budget(k, our_recall)
+        needed = theirs.budget(k, our_recall) or 0
         yield (
             f"use posterior, the default: it finds {our_recall:.0%} {both}; re-ranking {retriever} finds "
-            f"{their_recall:.0%}, and would need {needed:,} calls to find as much"
+            f"{their_recall:.0%}" + (f", and would need {needed:,} calls to find as much" if needed > budget else "")
         )
         yield from _exceptions(theirs, ours, cells, f"plain re-ranking with {retriever} serves better")
     elif _is_ahead(theirs, ours, cells):
