@@ -12,6 +12,7 @@ from anncur.ranking import Hit, Hits
 from anncur.scorers.base import Scorer
 from anncur.scorers.loading import load_scorer
 from anncur.search.one_shot import OneShot
+from anncur.search.posterior import Posterior
 from anncur.search.rerank import Rerank
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "Index",
     "Item",
     "OneShot",
+    "Posterior",
     "Query",
     "Rerank",
     "Scorer",

@@ -58,6 +58,5 @@ def _settings(record: dict[str, Any]) -> PosteriorSettings:
 
 
 def _calibration(record: dict[str, Any]) -> Calibration:
-    return Calibration(
-        tuple(record["ks"]), tuple(map(tuple, record["weights"])), tuple(map(tuple, record["thresholds"]))
-    )
+    stops = tuple(tuple((estimate, calls) for estimate, calls in of_k) for of_k in record["stops"])
+    return Calibration(tuple(record["ks"]), tuple(map(tuple, record["weights"])), stops)

@@ -14,7 +14,8 @@ from anncur.arrays import FloatMatrix, FloatVector
 
 KS = (1, 10, 50, 100)
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
-THRESHOLDS = np.linspace(0.2, 0.995, 160)
+THRESHOLDS = np.array([*np.linspace(0.3, 0.9, 13), *np.linspace(0.91, 0.99, 9), 1.0])  # the last is never reached
+UNLIMITED = 1e9  # calls
 EXTREME = 0.002  # estimates nearer to 0 or 1 than this are taken as this
 PRIOR = np.array([0.0, 1.0, 0.0, 0.0, 0.0])  # the raw estimate as it is
 PRIOR_STRENGTH = 1.0
@@ -23,11 +24,11 @@ N_STEPS = 60  # of Newton's method, none longer than 1: far from the solution it
 
 @dataclass(frozen=True)
 class Calibration:
-    """Weights of the logistic curve for each k, and thresholds for each k and target."""
+    """Weights of the logistic curve for each k; and for each k and target, when to stop: (estimate, calls)."""
 
     ks: tuple[int, ...] = ()
     weights: tuple[tuple[float, ...], ...] = ()
-    thresholds: tuple[tuple[float, ...], ...] = ()
+    stops: tuple[tuple[tuple[float, float], ...], ...] = ()
 
     def apply(self, evidence: FloatMatrix, *, k: int, calls: int) -> FloatVector:
         """The recall to expect for `k` after so many calls, from evidence of (n_queries, n_signs)."""
@@ -36,18 +37,24 @@ class Calibration:
         curves = [_sigmoid(inputs @ np.array(self.weights[place])) for place in (below, above)]
         return (1 - share) * curves[0] + share * curves[1]
 
-    def stop_at(self, target: float, *, k: int) -> float:
-        """The estimate at which to stop, so that the mean recall is the target."""
+    def stop_at(self, target: float, *, k: int) -> tuple[float, float]:
+        """The estimate and the number of calls, either of which ends a search, so that the mean recall is the target.
+
+        Where estimates tell little, the calls decide, and it is a fixed budget."""
         below, above, share = _neighbours(self.ks, k)
-        found = [float(np.interp(target, TARGETS, self.thresholds[place])) for place in (below, above)]
-        return (1 - share) * found[0] + share * found[1]
+        found = (1 - share) * self._stop(below, target) + share * self._stop(above, target)
+        return float(found[0]), float(found[1])
+
+    def _stop(self, place: int, target: float) -> FloatVector:
+        columns = np.array(self.stops[place]).T  # estimates and calls
+        return np.array([np.interp(target, TARGETS, column) for column in columns])
 
 
 def calibrate(evidence: FloatMatrix, recall: FloatMatrix, calls: FloatVector, ks: tuple[int, ...]) -> Calibration:
     """From what held-out queries showed and what they had truly found, round by round.
 
     `evidence` is (n_rounds, n_queries, len(ks), n_signs), `recall` (n_rounds, n_queries, len(ks))."""
-    weights, thresholds = [], []
+    weights, stops = [], []
     for place, k in enumerate(ks):
         is_usable = calls >= k
         truth = recall[is_usable, :, place]
@@ -56,18 +63,27 @@ def calibrate(evidence: FloatMatrix, recall: FloatMatrix, calls: FloatVector, ks
         found = _fit_logistic(inputs, truth.ravel(), n_queries=truth.shape[1])
         calibrated = _sigmoid(inputs @ found).reshape(truth.shape)
         weights.append(tuple(found.tolist()))
-        thresholds.append(tuple(_threshold(calibrated, truth, target) for target in TARGETS))
-    return Calibration(ks, tuple(weights), tuple(thresholds))
+        stops.append(tuple(_cheapest_stop(calibrated, truth, calls[is_usable], target) for target in TARGETS))
+    return Calibration(ks, tuple(weights), tuple(stops))
 
 
-def _threshold(estimates: FloatMatrix, truth: FloatMatrix, target: float) -> float:
-    """The lowest estimate at which stopping gives the target on average; both are (n_rounds, n_queries)."""
+def _cheapest_stop(
+    estimates: FloatMatrix, truth: FloatMatrix, calls: FloatVector, target: float
+) -> tuple[float, float]:
+    """Of the pairs of estimate and calls that give the target on average, the one with the fewest calls on average.
+
+    `estimates` and `truth` are (n_rounds, n_queries). Where no pair gives it, nothing but the budget ends a search."""
+    best = (np.inf, 1.0, UNLIMITED)
+    queries = np.arange(truth.shape[1])
     for threshold in THRESHOLDS:
         is_enough = estimates >= threshold
-        stops = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(estimates) - 1)
-        if truth[stops, np.arange(truth.shape[1])].mean() >= target:
-            return float(threshold)
-    return float(THRESHOLDS[-1])
+        first = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(estimates) - 1)
+        for last, most_calls in enumerate(calls.tolist()):
+            stops = np.minimum(first, last)
+            if truth[stops, queries].mean() >= target:
+                best = min(best, (float(calls[stops].mean()), float(threshold), most_calls))
+                break  # more calls only cost more
+    return best[1], best[2]
 
 
 def _fit_logistic(inputs: FloatMatrix, shares: FloatVector, *, n_queries: int) -> FloatVector:

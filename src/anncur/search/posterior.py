@@ -69,7 +69,8 @@ class Posterior:
                 evidence = search.evidence([block.k])[:, 0]
                 estimates[going] = calibration.apply(evidence, k=block.k, calls=n_scored)
             if block.target_recall is not None:
-                is_short = estimates[going] < calibration.stop_at(block.target_recall, k=block.k)
+                enough, most_calls = calibration.stop_at(block.target_recall, k=block.k)
+                is_short = (estimates[going] < enough) & (n_scored < most_calls)
                 search.keep(np.flatnonzero(is_short))
                 going = going[is_short]
                 if not len(going):
