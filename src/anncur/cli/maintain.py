@@ -97,7 +97,8 @@ def verify(
 def tune(
     index: IndexArgument,
     anchor_method: Annotated[
-        str, typer.Option("--anchor-method", help=f"How anchor items are chosen: {', '.join(ANCHOR_METHODS)}.")
+        str,
+        typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
     seed: SeedOption = 0,
     as_json: JsonOption = False,
