@@ -41,11 +41,14 @@ def build(
     retriever: Annotated[
         list[str] | None,
         typer.Option(
-            "--retriever", help="bm25 (the default), tfidf, minilm or a dual encoder's folder; may be repeated."
+            "--retriever",
+            help="bm25 (the default), tfidf, minilm or a dual encoder's folder, may be repeated: what adaptive search "
+            "begins with, as far as tuning finds it useful, and what the method rerank takes.",
         ),
     ] = None,
     anchor_method: Annotated[
-        str, typer.Option("--anchor-method", help=f"How anchor items are chosen: {', '.join(ANCHOR_METHODS)}.")
+        str,
+        typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
     chunk_size: Annotated[int | None, typer.Option("--chunk-size", help="Items in one unit of work.")] = None,
@@ -60,7 +63,7 @@ def build(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Score all items for the anchor queries, and make an index of it.
+    """Score all items for the anchor queries, and make an index of it, tuned for adaptive search.
 
     It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on where it was.
 

@@ -169,9 +169,9 @@ class Index:
         self._outdated()
 
     def tune(self, *, anchors: str = "pivoted_qr", seed: int = 0, progress: Progress = silent) -> None:
-        """Choose anchor items and splits anew, from the stored scores: worth it after many items were added.
+        """Tune adaptive search anew on the stored scores, and for "anncur" anchor items and splits.
 
-        Costs no calls."""
+        Worth it after many items were added. Costs no calls."""
         check_method(anchors)
         self._storage.tune(anchors, whole_number("seed", seed, least=0), progress=progress)
         self._outdated()

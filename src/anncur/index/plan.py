@@ -15,9 +15,11 @@ import numpy as np
 
 from anncur.candidates.loading import load_retrievers
 from anncur.errors import InputError
+from anncur.index.advice import FEW_ITEMS, score_them_all
 from anncur.index.build import Settings, learn
 from anncur.index.pilot import PilotScores, write_pilot
 from anncur.index.prepared import prepare, with_prepared
+from anncur.index.report import Suitability, assess
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, check_items
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
@@ -60,6 +62,7 @@ class BuildPlan:
     pilot_calls: int
     recalls: tuple[RecallAt, ...]
     advice: tuple[str, ...]
+    suitability: Suitability  # of the pilot
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -94,7 +97,7 @@ def make_plan(
     pace = (time.perf_counter() - started) / max(1, n_items_used * n_queries_used)
     if keep_at is not None:
         write_pilot(keep_at, PilotScores.of(scorer, pilot_items, pilot_queries, matrix.all()))
-    recalls = _recalls(matrix, pilot_items, pilot_queries, seed=seed)
+    recalls, suitability = _try_out(matrix, pilot_items, pilot_queries, seed=seed)
     n_pairs = n_items * len(queries)
     n_prepared_bytes = n_items * sum(len(item.prepared) for item in sample) // len(sample)
     return BuildPlan(
@@ -113,6 +116,7 @@ def make_plan(
         pilot_calls=scorer.calls_made - calls_before,
         recalls=tuple(recalls),
         advice=tuple(_advice(recalls, n_items, len(queries), pace * n_pairs)),
+        suitability=suitability,
     )
 
 
@@ -156,9 +160,11 @@ def _score(scorer: GuardedScorer, items: list[Item], queries: list[Query], *, pr
     return matrix
 
 
-def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, seed: int) -> list[RecallAt]:
-    """Of re-ranking BM25, and on held-out queries of adaptive search, with all and with half of the anchor queries, and
-    of ANNCUR."""
+def _try_out(
+    matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, seed: int
+) -> tuple[list[RecallAt], Suitability]:
+    """The recalls on held-out queries of re-ranking BM25, of adaptive search, with all and with half of the anchor
+    queries, and of ANNCUR; and what else tuning knows of the pilot."""
     budgets = {share: max(K, round(share * len(items))) for share in SHARES}
     retrievers = load_retrievers(["bm25"])
     (retriever,) = retrievers.values()
@@ -181,7 +187,7 @@ def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, se
             "anncur": whole.splits.highest_recall(k=K, budget=budget),
         }
         found.extend(RecallAt(name, share, recall) for name, recall in expected.items() if recall is not None)
-    return found
+    return found, assess(whole, n_items=len(items))
 
 
 class _FirstColumns:
@@ -201,8 +207,8 @@ class _FirstColumns:
 def _advice(recalls: list[RecallAt], n_items: int, n_queries: int, seconds: float) -> list[str]:
     by_method = {method: np.mean([r.recall for r in recalls if r.method == method]) for method in _methods(recalls)}
     advice = []
-    if n_items <= MOST_PILOT_ITEMS:
-        advice.append(f"with {n_items:,} items, scoring them all for each query may be simpler (--method exhaustive)")
+    if n_items <= FEW_ITEMS:
+        advice.append(score_them_all(n_items))
     rerank, ours = by_method["rerank"], by_method.get("posterior", 0.0)
     if rerank >= ours - CLEARLY:
         advice.append(

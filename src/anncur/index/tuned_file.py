@@ -14,28 +14,42 @@ from anncur.search.calibration import Calibration
 
 
 def encode_tuned(tuned: Tuned) -> bytes:
-    """JSON of settings, curve and calibration."""
-    record = {
+    """JSON of settings, curve and calibration, and of what there is for comparison."""
+    record: dict[str, Any] = {
         "settings": None if tuned.settings is None else asdict(tuned.settings),
-        "found_after": tuned.curve.found_after.tolist(),
-        "most_calls": tuned.curve.most_calls,
+        **_curve_record(tuned.curve),
         "calibration": asdict(tuned.calibration),
     }
+    if tuned.rerank_curves:
+        record["rerank"] = {name: _curve_record(curve) for name, curve in tuned.rerank_curves.items()}
+    if tuned.spectrum:
+        record["spectrum"] = tuned.spectrum
     return json.dumps(record, sort_keys=True).encode()
 
 
 def decode_tuned(content: bytes) -> Tuned:
-    """Read what `encode_tuned` wrote."""
+    """Read what `encode_tuned` wrote, also where it had nothing for comparison yet."""
     try:
         record: dict[str, Any] = json.loads(content)
-        settings, found_after = record["settings"], np.array(record["found_after"], dtype=np.int32)
+        settings = record["settings"]
         return Tuned(
             None if settings is None else _settings(settings),
-            RecallCurve(found_after if found_after.size else np.empty((0, 0), dtype=np.int32), record["most_calls"]),
+            _curve(record),
             _calibration(record["calibration"]),
+            {name: _curve(found) for name, found in record.get("rerank", {}).items()},
+            tuple(record.get("spectrum", ())),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"what was tuned can't be read: {error}") from error
+
+
+def _curve_record(curve: RecallCurve) -> dict[str, Any]:
+    return {"found_after": curve.found_after.tolist(), "most_calls": curve.most_calls}
+
+
+def _curve(record: dict[str, Any]) -> RecallCurve:
+    found_after = np.array(record["found_after"], dtype=np.int32)
+    return RecallCurve(found_after if found_after.size else np.empty((0, 0), dtype=np.int32), record["most_calls"])
 
 
 def _settings(record: dict[str, Any]) -> PosteriorSettings:

@@ -28,8 +28,6 @@ from anncur.scores import ScorePlan, chunk_key, decode_chunk
 from anncur.search.beliefs import Tuned
 from anncur.search.split import Split, SplitTable
 
-SHOWN_CELLS = [(k, budget) for k in (1, 10, 100) for budget in (50, 100, 200, 500) if budget > k]
-
 
 @dataclass(frozen=True)
 class Version:
@@ -150,8 +148,6 @@ class Version:
         manifest = self.manifest
         plans = [self.plan(segment) for segment in manifest.segments]
         n_removed = sum(len(segment.removed) for segment in manifest.segments)
-        curve = self.learned().tuned.curve
-        recalls = {f"top {k} at {budget}": curve.recall(k, budget) for k, budget in SHOWN_CELLS}
         return {
             "path": str(self.folder),
             "version": manifest.version,
@@ -165,7 +161,6 @@ class Version:
             "dtype": manifest.dtype,
             "retrievers": list(manifest.retrievers),
             "bytes": sum(record.size for record in manifest.files.values()),
-            "expected_recall": {name: round(recall, 3) for name, recall in recalls.items() if recall is not None},
         }
 
     def read(self, name: str) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.anchors import sample_positions
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, FloatVector
 from anncur.candidates.base import Retriever, item_vectors
 from anncur.candidates.prior import explain, explain_items, regress, sampled_features
 from anncur.errors import InputError
@@ -62,10 +62,16 @@ class RecallCurve:
 
     def recall(self, k: int, budget: int) -> float | None:
         """The mean recall of held-out queries, where it is known."""
+        by_query = self.recall_by_query(k, budget)
+        return None if by_query is None else float(by_query.mean())
+
+    def recall_by_query(self, k: int, budget: int) -> FloatVector | None:
+        """The recall of each held-out query, where it is known. (n_held_out,)"""
         n_held_out, depth = self.found_after.shape
         if not n_held_out or k > depth or budget > self.most_calls:
             return None
-        return float((self.found_after[:, :k] <= budget).mean())
+        by_query: FloatVector = (self.found_after[:, :k] <= budget).mean(axis=1)
+        return by_query
 
     def budget(self, k: int, recall: float) -> int | None:
         """The least budget that gave this recall, where one did."""
@@ -73,17 +79,23 @@ class RecallCurve:
         if not n_held_out or k > depth:
             return None
         after = np.sort(self.found_after[:, :k], axis=None)
-        needed = int(after[min(len(after), max(1, int(np.ceil(recall * len(after))))) - 1])
+        n_found = int(np.ceil(recall * len(after) - 1e-9))  # a recall that was measured here is a whole number of them
+        needed = int(after[min(len(after), max(1, n_found)) - 1])
         return None if needed > self.most_calls else max(k, needed)
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found: settings (None where there was nothing to tune on), and what they are worth."""
+    """What tuning found: settings (None where there was nothing to tune on), and what they are worth.
+
+    For comparison, `rerank_curves` tell what re-ranking with each retriever would have found for the same queries, and
+    `spectrum` how simple the exact scores are (see `factors/spectrum.py`); an index of an older version has neither."""
 
     settings: PosteriorSettings | None = None
     curve: RecallCurve = field(default_factory=RecallCurve)
     calibration: Calibration = field(default_factory=Calibration)
+    rerank_curves: Mapping[str, RecallCurve] = field(default_factory=dict)
+    spectrum: tuple[float, ...] = ()
 
 
 class Beliefs:

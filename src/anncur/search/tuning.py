@@ -2,6 +2,7 @@
 
 Chooses retrievers, the share of their vectors, the noise and the size of the first round, one after the other; then
 records what the chosen settings find after how many calls, and calibrates the estimate of recall on the same queries.
+For comparison it also records what re-ranking with each retriever would find, and the spectrum of the scores.
 Reads the exact anchor scores of all items or, when there are very many, of a sample; costs no calls."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.candidates.base import Retriever, item_vectors
 from anncur.candidates.prior import explain_sample, regress, sampled_features
 from anncur.factors.posterior import fit_items
+from anncur.factors.spectrum import spectrum
 from anncur.items import Query
 from anncur.progress import Progress, silent
 from anncur.search.beliefs import LEAST_ANCHORS, NEVER, PosteriorSettings, RecallCurve, Tuned
@@ -74,6 +76,8 @@ def tune_posterior(
         settings=replace(choice.settings, coefficients=bench.coefficients(choice.retrievers)),
         curve=RecallCurve(trial.found_after, most_calls),
         calibration=calibrate(trial.evidence, trial.recall, trial.calls, bench.ks),
+        rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
+        spectrum=spectrum(values for _, values in scores.parts()),
     )
 
 
@@ -175,6 +179,14 @@ class _Bench:
             np.concatenate([trial.evidence for trial in trials], axis=1),
             np.concatenate([trial.recall for trial in trials], axis=1),
         )
+
+    def rerank(self, name: str) -> NDArray[np.int32]:
+        """After how many calls a retriever's own order comes to each of the truly best items. (n_held_out, depth)"""
+        own_scores = self.features[name][0]  # standardised, which leaves their order
+        found = [self._found_after(fold, np.argsort(-own_scores[fold], axis=1, kind="stable")) for fold in self.folds]
+        n_items = round(self.sample.weights.sum())
+        found_after: NDArray[np.int32] = np.minimum(np.concatenate(found), n_items)  # else rounding may add one
+        return found_after
 
     def _run_fold(self, choice: _Choice, fold: Positions, *, with_estimates: bool) -> _Trial:
         search = self._search(choice, fold)
