@@ -122,9 +122,11 @@ class Index:
         anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
         `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
         chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the scorer if
-        it was given as a name. `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores of an earlier build in memory, complete or not.
-        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
-        build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
+        it was given as a name. `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores
+        of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers
+        differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds
+        the scores that were paid for. Without anchor queries nothing is scored: the first retriever proposes, until
+        there is something to `learn` from."""
         check_method(anchors)
         habits = Habits.of(keep_traffic, explore)
         if items_per_chunk is not None:
