@@ -63,7 +63,8 @@ def build(
     """Score all items for the anchor queries, and make an index of it.
 
     Without queries nothing is scored: searches re-rank what the first retriever finds, until `anncur learn` has some
-    of them to learn from. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on where it was.
+    of them to learn from. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on
+    where it was.
 
     Examples:
 

@@ -28,7 +28,8 @@ QueriesOption = Annotated[
 OwnQueriesOption = Annotated[
     Path | None,
     typer.Option(
-        "--queries", help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder; none by default."
+        "--queries",
+        help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder; none by default.",
     ),
 ]
 AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="Draw so many of the queries; all by default.")]
