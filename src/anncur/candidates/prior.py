@@ -56,6 +56,20 @@ def sampled_features(
     return {name: np.concatenate(list(_taken(of, queries, items)), axis=1) for name, of in retrievers.items()}
 
 
+def features_of_pairs(
+    retrievers: Mapping[str, Retriever], queries: Sequence[Query], items: Sequence[Positions]
+) -> list[FloatMatrix]:
+    """Features of some items for each query, those of all retrievers side by side: (n_items of it, all features)."""
+    found: list[FloatMatrix] = []
+    for start in range(0, len(queries), ROWS_AT_ONCE):
+        some = queries[start : start + ROWS_AT_ONCE]
+        stacked = [features(retriever.scores(some)) for retriever in retrievers.values()]
+        for row, positions in enumerate(items[start : start + len(some)]):
+            columns = [of_one[:, row, positions] for of_one in stacked]
+            found.append(np.concatenate(columns).T if columns else np.empty((len(positions), 0)))
+    return found
+
+
 def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) -> Coefficients:
     """Coefficients of least squares, held back a little, for the scores' differences from their mean over queries.
 

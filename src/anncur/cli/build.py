@@ -16,8 +16,8 @@ from anncur.cli.options import (
     CorpusArgument,
     IndexArgument,
     MaxCallsOption,
+    OwnQueriesOption,
     OwnScorerOption,
-    QueriesOption,
     RetriesOption,
     ScorerOption,
     SeedOption,
@@ -34,8 +34,8 @@ from anncur.index.index import Index
 
 def build(
     corpus: CorpusArgument,
-    queries: QueriesOption,
     out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
+    queries: OwnQueriesOption = None,
     scorer: ScorerOption = "builtin",
     anchors: AnchorsOption = None,
     retriever: Annotated[
@@ -65,7 +65,9 @@ def build(
 ) -> None:
     """Score all items for the anchor queries, and make an index of it, tuned for adaptive search.
 
-    It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on where it was.
+    Without queries nothing is scored: searches re-rank what the first retriever finds, until `anncur learn` has some
+    of them to learn from. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on
+    where it was.
 
     Examples:
 
@@ -79,7 +81,7 @@ def build(
             out,
             guarded,
             read_items(corpus),
-            anchor_queries_from(queries, anchors, seed),
+            [] if queries is None else anchor_queries_from(queries, anchors, seed),
             retrievers=retriever or ["bm25"],
             anchors=anchor_method,
             dtype=dtype,

@@ -1,4 +1,4 @@
-"""`anncur info`, `verify`, `tune` and `gc`: look after an index on disk."""
+"""`anncur info`, `verify`, `tune`, `learn` and `gc`: look after an index on disk."""
 
 from __future__ import annotations
 
@@ -135,6 +135,24 @@ def _tuned_so_far(storage: FolderStorage) -> Tuned:
         return storage.newest().learned().tuned
     except DamagedError:
         return Tuned()
+
+
+def learn(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Learn from the searches that were kept (--keep-traffic), which costs no calls.
+
+    Examples:
+
+    - `anncur search my.anncur "small bat" --keep-traffic 1000`
+    - `anncur learn my.anncur`
+    """
+    storage = FolderStorage(index)
+    with show_progress(as_json=as_json) as progress:
+        n_queries = storage.learn(progress=progress)
+    version = storage.newest().manifest.version
+    if as_json:
+        print_json({"path": str(index), "version": version, "n_queries": n_queries})
+    else:
+        console().print(f"Learnt from {n_queries:,} queries; {index} is at version {version}.", markup=False)
 
 
 def gc(

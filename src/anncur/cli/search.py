@@ -28,6 +28,13 @@ def search(
     max_budget: Annotated[int | None, typer.Option("--max-budget", help="The most calls to reach it.")] = None,
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no call after that.")] = None,
+    keep_traffic: Annotated[
+        int, typer.Option("--keep-traffic", help="Keep the query and its scores for `anncur learn`: the last so many.")
+    ] = 0,
+    explore: Annotated[
+        float | None,
+        typer.Option("--explore", help="The share of calls for random items; 0.05 by default where searches are kept."),
+    ] = None,
     scorer: OwnScorerOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -41,7 +48,7 @@ def search(
     - `anncur search animals.anncur "small [bat] that eats fruit" --target-recall 0.95`
     - `anncur search animals.anncur "small bat" --method rerank --json`
     """
-    opened = Index.open(index, scorer_of(index, scorer, threads=threads))
+    opened = Index.open(index, scorer_of(index, scorer, threads=threads), keep_traffic=keep_traffic, explore=explore)
     hits = opened.search(
         query, k, budget, method, target_recall=target_recall, max_budget=max_budget, deadline_ms=deadline_ms
     )

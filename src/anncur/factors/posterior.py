@@ -61,10 +61,15 @@ def fit_items(
         offsets[part] = rest.mean(axis=1)
         vectors[part] = (rest - offsets[part, None]) * scale
     vectors = _strongest(vectors, MOST_DIRECTIONS)
-    variance = _mean_square(vectors)
+    variance = mean_square(vectors)
     if side_vectors is not None and (side_share > 0 or not n_queries):
         vectors, variance = _joined(vectors, variance, side_vectors, side_share if n_queries else 1.0)
-    return ItemModel(offsets, vectors, noise=max(noise_share, LEAST_NOISE_SHARE) * (variance or 1.0))
+    return ItemModel(offsets, vectors, noise=noise_of(noise_share, variance))
+
+
+def noise_of(noise_share: float, variance: float) -> float:
+    """The noise's variance, from its share of an item's."""
+    return max(noise_share, LEAST_NOISE_SHARE) * (variance or 1.0)
 
 
 def _joined(
@@ -73,7 +78,7 @@ def _joined(
     """Vectors with side vectors beside them, and the mean variance, which stays as it was."""
     variance = variance or 1.0
     centred = _strongest(side_vectors - side_vectors.mean(axis=0), MOST_SIDE_DIRECTIONS)
-    side_scale = np.sqrt(side_share * variance / (_mean_square(centred) or 1.0))
+    side_scale = np.sqrt(side_share * variance / (mean_square(centred) or 1.0))
     return np.hstack([np.sqrt(1 - side_share) * vectors, side_scale * centred]).astype(np.float32), variance
 
 
@@ -94,7 +99,7 @@ def gram(vectors: FloatMatrix) -> FloatMatrix:
     return total
 
 
-def _mean_square(vectors: FloatMatrix) -> float:
+def mean_square(vectors: FloatMatrix) -> float:
     """The mean squared length of the rows."""
     return float(np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / max(1, len(vectors)))
 

@@ -22,6 +22,7 @@ from anncur.scorers.metered import Meter
 from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ItemsAt, ScoreMatrix
 from anncur.search.beliefs import Tuned
+from anncur.search.lesson import Lesson
 from anncur.search.sample import ItemScores
 from anncur.search.split import ANCHOR_COUNTS, SplitTable, tune_splits
 from anncur.search.tuning import tune_posterior
@@ -54,12 +55,13 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What is derived from exact scores: the best anchor items in their order, how to split budgets, and how adaptive
-    search is to be done."""
+    """What is derived from exact scores: the best anchor items in their order, how to split budgets, how adaptive
+    search is to be done, and what searches taught."""
 
     anchor_items: Positions
     splits: SplitTable
     tuned: Tuned = field(default_factory=Tuned)
+    lesson: Lesson | None = None
 
 
 def learn(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +14,16 @@ from pathlib import Path
 from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
-from anncur.errors import AnncurError, FingerprintError, InputError
+from anncur.errors import AnncurError, AnncurWarning, FingerprintError, InputError, StorageError
 from anncur.index.build import Request, Settings, keeping
 from anncur.index.folder import FolderStorage
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryStorage, build_in_memory
 from anncur.index.snapshot import Snapshot
 from anncur.index.storage import Storage
+from anncur.index.traffic import KeptSearch
 from anncur.items import ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
-from anncur.numbers import whole_number
+from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import Hit, Hits, Round
 from anncur.scorers.guard import Deadline, GuardedScorer
@@ -30,6 +32,8 @@ from anncur.scorers.metered import Meter
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
 from anncur.search.base import Block, Policy
+from anncur.search.explore import explore as explore_after
+from anncur.search.explore import n_explored
 from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.loop import Run, run_rounds
 from anncur.search.methods import DEFAULT_METHOD, as_policy
@@ -37,6 +41,22 @@ from anncur.search.methods import DEFAULT_METHOD, as_policy
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
 CALLS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
 MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
+DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the calls
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What becomes of searches: `keep_traffic` of them are kept, and `explore` of their calls are for random items."""
+
+    keep_traffic: int = 0
+    explore: float = 0.0
+
+    @classmethod
+    def of(cls, keep_traffic: int, explore: float | None) -> Habits:
+        """As the user gave them; what is kept is worth some exploring."""
+        most = whole_number("keep_traffic", keep_traffic, least=0)
+        default = DEFAULT_EXPLORE if most else 0.0
+        return cls(most, default if explore is None else number("explore", explore, least=0, most=MOST_EXPLORE))
 
 
 @dataclass(frozen=True)
@@ -57,8 +77,17 @@ class Index:
 
     `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index."""
 
-    def __init__(self, scorer: GuardedScorer, storage: Storage, *, watch: StabilityWatch, build_calls: int = 0) -> None:
+    def __init__(
+        self,
+        scorer: GuardedScorer,
+        storage: Storage,
+        *,
+        watch: StabilityWatch,
+        build_calls: int = 0,
+        habits: Habits = Habits(),  # noqa: B008  # it is frozen
+    ) -> None:
         self._scorer = scorer
+        self._habits = habits
         self._storage = storage
         self._watch = watch
         self.build_calls = build_calls
@@ -80,6 +109,8 @@ class Index:
         exact_scores: ScoreMatrix | None = None,
         shard: tuple[int, int] | None = None,
         scorer_name: str = "",
+        keep_traffic: int = 0,
+        explore: float | None = None,
         seed: int = 0,
         progress: Progress = silent,
     ) -> Index:
@@ -91,10 +122,13 @@ class Index:
         anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
         `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
         chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the scorer if
-        it was given as a name. `exact_scores` goes on from the scores of an earlier build in memory, complete or not.
-        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
-        build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
+        it was given as a name. `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores
+        of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers
+        differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds
+        the scores that were paid for. Without anchor queries nothing is scored: the first retriever proposes, until
+        there is something to `learn` from."""
         check_method(anchors)
+        habits = Habits.of(keep_traffic, explore)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         settings = Settings(anchors, whole_number("seed", seed, least=0), dtype, items_per_chunk)
@@ -109,16 +143,28 @@ class Index:
             _check_for_folder(path, exact_scores, shard)
             name = scorer_name or (scorer if isinstance(scorer, str) else "")
             storage = build_in_folder(Path(path), request, scorer_name=name, shard=shard)
-        return cls(guarded, storage, watch=watch, build_calls=guarded.calls_made - calls_before)
+        build_calls = guarded.calls_made - calls_before
+        return cls(guarded, storage, watch=watch, build_calls=build_calls, habits=habits)
 
     @classmethod
-    def open(cls, path: str | Path, scorer: object = None, *, retrievers: Iterable[Retriever] = ()) -> Index:
+    def open(
+        cls,
+        path: str | Path,
+        scorer: object = None,
+        *,
+        retrievers: Iterable[Retriever] = (),
+        keep_traffic: int = 0,
+        explore: float | None = None,
+    ) -> Index:
         """Open the newest version of an index on disk, with every file of it checked.
 
         `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
-        that were objects of yours."""
+        that were objects of yours. With `keep_traffic`, what searches pay for is kept for `learn`: that many of them
+        at most, the oldest go. Nothing is kept unless you say so. `explore` is the share of a search's calls that score
+        items at random, which `learn` needs; 0.05 unless given, and 0 where nothing is kept."""
+        habits = Habits.of(keep_traffic, explore)
         storage = FolderStorage(Path(path), load_retrievers(retrievers))
-        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch())
+        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch(), habits=habits)
         index.refresh()
         return index
 
@@ -175,6 +221,14 @@ class Index:
         check_method(anchors)
         self._storage.tune(anchors, whole_number("seed", seed, least=0), progress=progress)
         self._outdated()
+
+    def learn(self, *, progress: Progress = silent) -> int:
+        """Learn from the searches that were kept where the scorer's best items are; returns how many they were.
+
+        Costs no calls. The method "posterior" uses it from now on, also where the index is opened again."""
+        n_queries = self._storage.learn(progress=progress)
+        self._outdated()
+        return n_queries
 
     def verify(self, *, repair: bool = False, progress: Progress = silent) -> list[str]:
         """The damaged files, a line each; empty when all is well.
@@ -269,14 +323,31 @@ class Index:
         items = snapshot.items_for(self._scorer.fingerprint)
         meters = (Meter(self._scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
         runs = [Run(meter) for meter in meters]
+        share = 0.0 if policy.is_exact else self._habits.explore
+        own = replace(block, budget=block.budget - n_explored(block.budget, share))
         try:
-            run_rounds(policy, block, snapshot.knowledge, runs)
+            run_rounds(policy, own, snapshot.knowledge, runs)
+            explore_after(runs, n_items=len(items), share=share, seed=block.seed)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
                 self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
             answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
+            if self._habits.keep_traffic:
+                self._keep(runs, snapshot)
+
+    def _keep(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
+        """Keep what was paid for; an answer isn't lost because that fails."""
+        searches = []
+        for meter in (run.meter for run in runs if run.meter.calls):
+            item_ids = (item.id for item in snapshot.items.take(meter.positions))
+            scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
+            searches.append(KeptSearch(meter.query, scores, snapshot.version))
+        try:
+            self._storage.keep(searches, most=self._habits.keep_traffic)
+        except StorageError as error:
+            warnings.warn(f"what was searched is not kept: {error}", AnncurWarning, stacklevel=5)
 
     def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
         positions, exact_scores = run.best(k)
@@ -349,4 +420,5 @@ def _check_for_folder(path: object, exact_scores: ScoreMatrix | None, shard: tup
 
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:
-    return Round(step.positions, None if step.guesses is None else sign * step.guesses, sign * step.exact_scores)
+    guesses = None if step.guesses is None else sign * step.guesses
+    return replace(step, guesses=guesses, exact_scores=sign * step.exact_scores)

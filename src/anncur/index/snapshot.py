@@ -18,6 +18,7 @@ from anncur.candidates.base import Retriever, item_vectors
 from anncur.factors.cur import CurFactors
 from anncur.index.build import Learned
 from anncur.index.item_store import Store
+from anncur.index.lesson_file import encode_lesson
 from anncur.index.tuned_file import encode_tuned
 from anncur.items import Item, Items, Query, TextDigest, unknown_id
 from anncur.search.base import Knowledge
@@ -63,6 +64,9 @@ class Snapshot:
         tuned = self.knowledge.beliefs.tuned
         if tuned.settings is not None:
             digest.add(encode_tuned(tuned).decode())
+        lesson = self.knowledge.beliefs.lesson
+        if lesson is not None:
+            digest.add(*(hashlib.sha256(content).hexdigest() for content in encode_lesson(lesson).values()))
         return str(digest)
 
 
@@ -80,7 +84,7 @@ def make_snapshot(
     """Bring together what belongs to the items that are there; positions are theirs."""
     order = order_anchors(learned.anchor_items, len(items), np.random.default_rng(seed))
     lazy = fitted_on_use(retrievers, items)
-    beliefs = Beliefs(item_vectors, queries, lazy, learned.tuned)
+    beliefs = Beliefs(item_vectors, queries, lazy, learned.tuned, learned.lesson)
     knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy, beliefs, queries)
     return Snapshot(version, queries, items, knowledge, n_chosen=len(learned.anchor_items), prepared=prepared)
 

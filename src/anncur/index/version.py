@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from anncur.errors import DamagedError
 from anncur.index.build import Learned
 from anncur.index.files import check_file, read_checked
 from anncur.index.item_store import ItemStore, Store
+from anncur.index.lesson_file import decode_lesson
 from anncur.index.manifest import ANCHORS, LEARNED, PREPARED, QUERIES, RANKS, TUNED, Manifest, Segment
-from anncur.index.memory import places_of
+from anncur.index.memory import keep_items
 from anncur.index.prepared import PreparedStore
 from anncur.index.segments import ITEMS, PLAN, SCORES, SEGMENTS
 from anncur.index.snapshot import Prepared, Snapshot, StoredItems, make_snapshot
@@ -48,7 +49,7 @@ class Version:
             self.queries(),
             self._present(stores),
             self.vectors(),
-            learned=replace(learned, anchor_items=places_of(learned.anchor_items, self.alive())),
+            learned=keep_items(learned, self.alive()),
             retrievers=self.retrievers(own_retrievers),
             seed=self.manifest.seed,
             prepared=Prepared(self.manifest.scorer, self._present(prepared)),
@@ -125,13 +126,13 @@ class Version:
         return [_query(json.loads(line)) for line in self.read(name).decode().splitlines()]
 
     def learned(self) -> Learned:
-        """What was learnt; its anchor items are places counted through all segments."""
+        """What was learnt; its items are places counted through all segments."""
         contents = {Path(name).name: self.read(name) for name in self.manifest.files if name.startswith(LEARNED)}
         anchor_items = np.frombuffer(contents[ANCHORS], dtype="<i8").astype(np.int64)
         ranks = np.frombuffer(contents[RANKS], dtype="<i2").astype(np.int16).reshape(self.manifest.ranks_shape)
         splits = [Split(n_anchor_items, cutoff) for n_anchor_items, cutoff in self.manifest.splits]
         tuned = decode_tuned(contents[TUNED]) if TUNED in contents else Tuned()  # none in an index of version 0.1
-        return Learned(anchor_items, SplitTable(splits, ranks), tuned)
+        return Learned(anchor_items, SplitTable(splits, ranks), tuned, decode_lesson(contents))
 
     def damage(self) -> list[tuple[str, DamagedError]]:
         """The files that aren't what they must be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from anncur.factors.posterior import ItemModel, fit_items
 from anncur.items import Query
 from anncur.search.calibration import Calibration
 from anncur.search.guesses import PriorMeans
+from anncur.search.lesson import LEAST_ANCHORS, Lesson, anchor_rest, join, lesson_part
 
 NEVER = np.iinfo(np.int32).max
-LEAST_ANCHORS = 2  # queries; a single one has no spread
 LONE_COEFFICIENTS = (1.0, 0.0)
 
 
@@ -99,7 +99,8 @@ class Tuned:
 
 
 class Beliefs:
-    """Exact scores of the anchor queries, retrievers, and what was tuned, as the method posterior needs them."""
+    """Exact scores of the anchor queries, retrievers, what was tuned and what searches taught, as the method posterior
+    needs them."""
 
     def __init__(
         self,
@@ -107,11 +108,13 @@ class Beliefs:
         queries: Sequence[Query],
         retrievers: Mapping[str, Retriever],
         tuned: Tuned,
+        lesson: Lesson | None = None,
     ) -> None:
         self._anchor_scores = anchor_scores  # (n_items, n_anchor_queries)
         self._queries = queries
         self._retrievers = retrievers
         self._tuned = tuned
+        self._lesson = lesson
         self._made: dict[PosteriorSettings, ItemModel] = {}
         self._making = threading.Lock()
 
@@ -120,8 +123,25 @@ class Beliefs:
         """What tuning found."""
         return self._tuned
 
+    @property
+    def anchor_scores(self) -> FloatMatrix:
+        """Exact scores of the anchor queries, (n_items, n_anchor_queries)."""
+        return self._anchor_scores
+
+    @property
+    def lesson(self) -> Lesson | None:
+        """What searches taught, if anything was learnt from them."""
+        return self._lesson
+
     def settings(self) -> PosteriorSettings:
-        """As tuned; where nothing was, all retrievers as the anchor queries value them."""
+        """As tuned, but with retrievers as searches value them where that was learnt; where nothing was tuned, all
+        retrievers as the anchor queries value them."""
+        if self._lesson is not None:
+            return replace(self._tuned.settings or PosteriorSettings(), coefficients=self._lesson.coefficients)
+        return self.own_settings()
+
+    def own_settings(self) -> PosteriorSettings:
+        """The same without what searches taught."""
         return self._tuned.settings or PosteriorSettings(coefficients=self.coefficients(list(self._retrievers)))
 
     def coefficients(self, retrievers: Sequence[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
@@ -152,12 +172,25 @@ class Beliefs:
 
     def _make(self, settings: PosteriorSettings) -> ItemModel:
         n_items = len(self._anchor_scores)
+        if self._lesson is not None and settings.coefficients == self._lesson.coefficients:
+            return self._make_with(self._lesson, settings)
         if len(self._queries) < LEAST_ANCHORS:  # nothing is known of the scorer, not even the scale of its scores
             return fit_items(np.empty((n_items, 0), dtype=np.float32), noise_share=1.0)
         explained = explain_items(self._retrievers, dict(settings.coefficients), self._queries, n_items)
+        return self._fit(self._anchor_scores, explained, settings)
+
+    def _make_with(self, lesson: Lesson, settings: PosteriorSettings) -> ItemModel:
+        """The lesson's directions, and beside them what it leaves of the anchor queries' scores."""
+        if len(self._queries) < LEAST_ANCHORS:
+            return ItemModel(lesson.offsets, lesson.vectors, lesson.noise)
+        rest = anchor_rest(self._anchor_scores, self._queries, self._retrievers, dict(settings.coefficients))
+        fitted = self._fit(rest, lesson_part(lesson, rest), settings)
+        return join(lesson, fitted, noise_share=settings.noise_share)
+
+    def _fit(self, scores: FloatMatrix, explained: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
         side = None if settings.side is None else item_vectors(self._retrievers[settings.side])
         return fit_items(
-            self._anchor_scores,
+            scores,
             explained,
             noise_share=settings.noise_share,
             side_vectors=side,

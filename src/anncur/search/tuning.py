@@ -20,9 +20,10 @@ from anncur.factors.posterior import fit_items
 from anncur.factors.spectrum import spectrum
 from anncur.items import Query
 from anncur.progress import Progress, silent
-from anncur.search.beliefs import LEAST_ANCHORS, NEVER, PosteriorSettings, RecallCurve, Tuned
+from anncur.search.beliefs import NEVER, PosteriorSettings, RecallCurve, Tuned
 from anncur.search.calibration import KS, calibrate
 from anncur.search.guesses import PriorMeans
+from anncur.search.lesson import LEAST_ANCHORS
 from anncur.search.posterior import N_SIGNS, PosteriorSearch
 from anncur.search.sample import ItemScores, Sample, take_sample
 
