@@ -16,6 +16,7 @@ KS = (1, 10, 50, 100)
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 THRESHOLDS = np.array([*np.linspace(0.3, 0.9, 13), *np.linspace(0.91, 0.99, 9), 1.0])  # the last is never reached
 UNLIMITED = 1e9  # calls
+ROUNDING = 1e-9
 EXTREME = 0.002  # estimates nearer to 0 or 1 than this are taken as this
 PRIOR = np.array([0.0, 1.0, 0.0, 0.0, 0.0])  # the raw estimate as it is
 PRIOR_STRENGTH = 1.0
@@ -80,7 +81,7 @@ def _cheapest_stop(
         first = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(estimates) - 1)
         for last, most_calls in enumerate(calls.tolist()):
             stops = np.minimum(first, last)
-            if truth[stops, queries].mean() >= target:
+            if truth[stops, queries].mean() >= target - ROUNDING:
                 best = min(best, (float(calls[stops].mean()), float(threshold), most_calls))
                 break  # more calls only cost more
     return best[1], best[2]
