@@ -115,6 +115,18 @@ def test_batches_hold_every_pair_once_and_are_small_enough() -> None:
         assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= TOKENS_PER_BATCH for batch in found)
 
 
+def test_a_few_pairs_are_enough_for_all_threads() -> None:
+    lengths = np.full(20, 50)
+    assert [len(batch) for batch in batches(lengths, n_parts=2)] == [10, 10]
+    assert [len(batch) for batch in batches(lengths[:5], n_parts=2)] == [5], "too small to be divided"
+
+
+def test_one_thread_scores_in_the_thread_that_asks(scorer: OnnxScorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = scorer.score(QUERY, ITEMS)
+    monkeypatch.setattr(scorer, "_pool", None)  # a forked process has no threads but its own
+    np.testing.assert_array_equal(scorer.score(QUERY, ITEMS), expected)
+
+
 def test_only_small_batches_are_padded() -> None:
     lengths = np.random.default_rng(0).integers(100, 140, size=1000)
     for batch in batches(lengths):
