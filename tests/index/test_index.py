@@ -123,7 +123,9 @@ def test_the_budget_must_be_a_whole_number_of_at_least_one(budget: object) -> No
 
 @pytest.mark.parametrize("method", ["magic", None, 5, anncur.Rerank])
 def test_an_unknown_method_is_refused_with_those_there_are(method: Any) -> None:
-    with pytest.raises(InputError, match="one of posterior, anncur, rerank, exhaustive, or a policy object, got"):
+    with pytest.raises(
+        InputError, match="one of posterior, anncur, adacur, axn, rerank, exhaustive, or a policy object, got"
+    ):
         build().search("q", method=method)
 
 

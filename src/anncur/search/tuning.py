@@ -29,7 +29,7 @@ from anncur.search.sample import ItemScores, Sample, take_sample
 
 STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
-N_FOLDS = 6
+N_FOLDS, N_CHOOSING_FOLDS = 6, 3  # all tell what to expect; these are enough to choose by
 MOST_CALLS = 500  # that are tried
 BUDGETS = (50, 100, 200, 500)  # that count for the choice, with every k of KS below them
 NOISE_SHARES = (0.01, 0.05, 0.2)
@@ -70,7 +70,7 @@ def tune_posterior(
     bench = _Bench.make(scores, queries, retrievers, rng)
     choice = _Choice(tuple(retrievers), PosteriorSettings(side=next(iter(bench.side_vectors), None), side_share=0.1))
     choice = _choose(bench, choice, progress)
-    trial = bench.run(choice, with_estimates=True)
+    trial = bench.run(choice)
     most_calls = int(min(trial.calls[-1], scores.n_items))
     progress(STAGE, 1, 1)
     return Tuned(
@@ -165,15 +165,16 @@ class _Bench:
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
-        found_after = self.run(choice).found_after
+        folds = [self._run_fold(choice, fold, with_estimates=False) for fold in self.folds[:N_CHOOSING_FOLDS]]
+        found_after = np.concatenate([trial.found_after for trial in folds])
         budgets = [budget for budget in BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
         cells = [(k, budget) for k in self.ks for budget in budgets if k < budget] or [(1, budgets[0])]
         return float(np.mean([(found_after[:, :k] <= budget).mean() for k, budget in cells]))
 
-    def run(self, choice: _Choice, *, with_estimates: bool = False) -> _Trial:
-        """Hold out each fold in turn."""
-        trials = [self._run_fold(choice, fold, with_estimates=with_estimates) for fold in self.folds]
+    def run(self, choice: _Choice) -> _Trial:
+        """Hold out each fold in turn, with estimates on the way."""
+        trials = [self._run_fold(choice, fold, with_estimates=True) for fold in self.folds]
         return _Trial(
             np.concatenate([trial.found_after for trial in trials]),
             trials[0].calls,
