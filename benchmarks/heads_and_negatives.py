@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from anncur.arrays import FloatMatrix
-from anncur.candidates.loading import load_linking_retriever
+from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.linking import by_scorer, link, sample_mentions
@@ -74,7 +74,7 @@ def measure(options: argparse.Namespace, progress: Progress) -> list[dict[str, A
     data = Zeshel(options.data)
     worlds = [sample_mentions(world, options.test_mentions) for world in read_worlds(data, "test")]
     rankers = {"-".join(pair): by_scorer(scorer, progress) for pair, scorer in scorers.items()}
-    linked = list(link(worlds, load_linking_retriever("minilm"), rankers))
+    linked = list(link(worlds, load_retriever("minilm"), rankers))
     (world,) = read_worlds(data, "test", [options.world])
     return [
         {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,25 @@ class World:
         """The true top k, ties by position."""
         order = sorted(range(len(self.items)), key=lambda position: (-self.exact_scores[query, position], position))
         return [self.items[position].id for position in order[:k]]
+
+
+class HashedVectors:
+    """A retriever with vectors of its own, which know nothing of the scorer: each text has its own at random."""
+
+    name = "hashed"
+
+    def fit(self, items: Iterable[anncur.Item]) -> None:
+        self._item_vectors = self._embed([item.full_text for item in items])
+
+    def scores(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
+        return self._embed([query.marked_text for query in queries]) @ self._item_vectors.T
+
+    def item_vectors(self) -> FloatMatrix:
+        return self._item_vectors
+
+    def _embed(self, texts: Sequence[str]) -> FloatMatrix:
+        rows = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=6) for text in texts]
+        return np.stack(rows).astype(np.float32)
 
 
 def low_rank_scores(n_queries: int, n_items: int, *, rank: int, noise: float = 0.0, seed: int = 0) -> FloatMatrix:

@@ -25,11 +25,14 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """One round of a search: what was scored, what had been guessed for it, and what the scorer said."""
+    """One round of a search: what was scored, what had been guessed for it, and what the scorer said.
+
+    `is_exploring` marks items that were drawn at random, for `Index.learn` to learn from."""
 
     positions: Positions
     guesses: FloatVector | None  # None where the method chose without guessing scores, as for fixed anchors
     exact_scores: FloatVector
+    is_exploring: bool = False
 
 
 @dataclass(frozen=True)

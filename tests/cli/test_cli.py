@@ -62,7 +62,7 @@ def test_the_demo_builds_searches_compares_and_says_what_to_do_next(
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
     assert f"Built an index of {n_items} animals with {n_anchors} anchor queries: {n_calls} calls." in result.stdout
-    assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 calls:\n\n.* hen: adult female', result.stdout)
+    assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 calls.*:\n\n.* hen: adult', result.stdout)
     assert "BM25 + re-rank" in result.stdout
     assert "On your own data" in result.stdout
 
@@ -76,7 +76,8 @@ def test_the_demo_prints_one_json_object_and_progress_as_json_lines(monkeypatch:
     assert answer["searches"][0]["calls"] == 200
     assert answer["largest_difference"] < 1e-4
     recall = {(row["method"], row["budget"]): row["recall"] for row in answer["recall"]}
-    assert all(recall["anncur", 200] > recall[other, 200] + 0.1 for other in ("BM25 + re-rank", "TF-IDF + re-rank"))
+    ours = recall.pop(("anncur (posterior)", 200))
+    assert all(ours > other + 0.05 for (_, budget), other in recall.items() if budget == 200)
     progress = [json.loads(line) for line in result.stderr.splitlines()]
     assert progress[0].keys() == {"stage", "done", "total", "seconds_left"}
 

@@ -52,6 +52,19 @@ def test_the_life_of_an_index(run: Run) -> None:
     assert run("verify", "x.anncur")["problems"] == []
 
 
+def test_an_index_without_anchor_queries_learns_from_its_searches(run: Run) -> None:
+    assert run("build", "corpus.jsonl", *BUILD[4:])["calls"] == 0
+    assert "no searches were kept" in run("learn", "x.anncur", code=1)
+    run("search", "x.anncur", "item", "--budget", "20")
+    assert not Path("x.anncur/traffic").exists()
+    for number in range(3):
+        run("search", "x.anncur", f"item {number}", "--budget", "20", "--keep-traffic", "2", "--explore", "0.2")
+    assert run("learn", "x.anncur") == {"path": "x.anncur", "version": 2, "n_queries": 2}
+    assert run("search", "x.anncur", "item", "-k", "1", "--budget", "60")["hits"][0]["id"] == "i16"
+    shown = CliRunner().invoke(app, ["learn", "x.anncur"]).stdout
+    assert "Learnt from 2 queries; x.anncur is at version 3." in shown
+
+
 def test_every_command_with_a_scorer_takes_threads(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int | None] = []
 
@@ -141,6 +154,7 @@ def digest(path: str) -> str:
         (["info", "nowhere"], "no index at nowhere"),
         (["remove", "nowhere", "a"], "no index at nowhere"),
         (["tune", "nowhere"], "no index at nowhere"),
+        (["learn", "nowhere"], "no index at nowhere"),
         (["gc", "nowhere"], "no index at nowhere"),
         ([*BUILD, "--shard", "x"], "--shard must look like 0/4"),
         ([*BUILD, "--shard", "4/4"], "shard must be"),

@@ -45,7 +45,11 @@ def test_six_lines_find_the_scorers_favourite() -> None:
     assert (hits[0].id, hits[0].score, hits[0].item.text) == ("1", 16.0, "the longest text")
     assert hits.calls == 3
     assert hits.seconds > 0
-    assert hits.estimated_recall is None
+    assert hits.estimated_recall == 1.0, "all there is was scored"
+
+
+def test_without_enough_anchor_queries_nothing_is_said_of_recall() -> None:
+    assert build(items=["one", "two", "three"]).search("q", k=1, budget=2).estimated_recall is None
 
 
 def test_most_of_the_top_ten_is_found_at_a_fraction_of_the_calls() -> None:
@@ -66,7 +70,8 @@ def test_the_same_seed_builds_the_same_index_and_another_one_another(make_world:
     world = make_world(noise=1.0)
 
     def anchors(seed: int) -> list[list[int]]:
-        answers = world.index(20, seed=seed, anchors="random").search_many(world.queries[20:], k=5, budget=20)
+        index = world.index(20, seed=seed, anchors="random")
+        answers = index.search_many(world.queries[20:], k=5, budget=20, method="anncur")
         return [step.positions.tolist() for hits in answers for step in hits.trace]
 
     assert anchors(3) == anchors(3)
@@ -118,7 +123,9 @@ def test_the_budget_must_be_a_whole_number_of_at_least_one(budget: object) -> No
 
 @pytest.mark.parametrize("method", ["magic", None, 5, anncur.Rerank])
 def test_an_unknown_method_is_refused_with_those_there_are(method: Any) -> None:
-    with pytest.raises(InputError, match="one of anncur, rerank, exhaustive, or a policy object, got"):
+    with pytest.raises(
+        InputError, match="one of posterior, anncur, adacur, axn, rerank, exhaustive, or a policy object, got"
+    ):
         build().search("q", method=method)
 
 
@@ -271,7 +278,7 @@ def test_a_failed_search_keeps_the_hits_that_were_paid_for() -> None:
     index = anncur.Index.build(None, anncur.load_scorer(scorer, batch_size=10), [f"{n}" for n in range(100)], ["q"])
     scorer.n_left = 25
     with pytest.raises(ScorerError) as caught:
-        index.search("new", k=5, budget=100)
+        index.search("new", k=5, budget=100, method="rerank")
     assert isinstance(caught.value.kept, anncur.Hits)
     assert (caught.value.kept.calls, len(caught.value.kept), caught.value.kept.is_partial) == (20, 5, True)
 
@@ -376,7 +383,7 @@ def test_progress_is_told_for_every_stage_up_to_its_end(make_world: MakeWorld) -
     index = world.index(20, progress=progress)
     index.search_many(world.queries[20:], progress=progress)
     last = {stage: (done, total) for stage, done, total in told}
-    assert set(last) == {"scoring anchor queries", "tuning on held-out anchor queries", "searching"}
+    assert set(last) == {"scoring anchor queries", "tuning anncur", "tuning posterior", "searching"}
     assert all(done == total for done, total in last.values())
     assert [done for stage, done, _ in told if stage == "scoring anchor queries"] == [60 * n for n in range(1, 21)]
 

@@ -23,3 +23,10 @@ class Retriever(Protocol):
     def scores(self, queries: Sequence[Query], /) -> FloatMatrix:
         """(n_queries, n_items), higher is better."""
         ...
+
+
+def item_vectors(retriever: Retriever) -> FloatMatrix | None:
+    """A retriever's own vectors of the items, (n_items, width), if it has a method `item_vectors` that gives some."""
+    find = getattr(retriever, "item_vectors", None)
+    found: FloatMatrix | None = None if find is None else find()
+    return found

@@ -32,6 +32,10 @@ class DualEncoderRetriever:
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
         return self.model.embed_queries(queries) @ self._item_vectors.T
 
+    def item_vectors(self) -> FloatMatrix:
+        """As the dual encoder embeds them."""
+        return self._item_vectors
+
 
 def load_dual_encoder_retriever(source: str | Path) -> Retriever:
     """`minilm`, or the folder of a dual encoder that was trained here."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from anncur.arrays import FloatMatrix
-from anncur.candidates.base import Retriever
+from anncur.candidates.base import Retriever, item_vectors
 from anncur.candidates.mention import MentionOnly
 from anncur.errors import InputError
 from anncur.items import Item, Query
@@ -20,18 +20,13 @@ def load_retrievers(retrievers: Iterable[str | Retriever], *, are_remembered: bo
         raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
     found: dict[str, Retriever] = {}
     for wanted in retrievers:
-        retriever = _named(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else wanted
+        retriever = load_retriever(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else wanted
         if not isinstance(retriever, Retriever) or isinstance(retriever, type):
             raise InputError(f"a retriever is an object with name, fit(items) and scores(queries), got {wanted!r}")
         if retriever.name in found:
             raise InputError(f"retrievers must have different names, got {retriever.name!r} twice")
         found[retriever.name] = retriever
     return found
-
-
-def load_linking_retriever(name: str) -> Retriever:
-    """A retriever that looks for a query's mention: words alone and untrained encoders don't see what is marked."""
-    return MentionOnly(_named(name)) if name in _LEXICAL else _named(name)
 
 
 class LateDualEncoder:
@@ -49,8 +44,15 @@ class LateDualEncoder:
         assert self._found is not None, "fit comes first"
         return self._found.scores(queries)
 
+    def item_vectors(self) -> FloatMatrix | None:
+        assert self._found is not None, "fit comes first"
+        return item_vectors(self._found)
 
-def _named(name: str, *, is_remembered: bool = False) -> Retriever:
+
+def load_retriever(name: str, *, is_remembered: bool = False) -> Retriever:
+    """A retriever by its name, still to be fitted.
+
+    Words alone and untrained encoders don't see what is marked: they look for a query's mention, if it has one."""
     if name in _LEXICAL:
         return _LEXICAL[name]()
     if name == "minilm" or Path(name).is_dir() or (is_remembered and "/" in name):
@@ -63,13 +65,13 @@ def _named(name: str, *, is_remembered: bool = False) -> Retriever:
 def _bm25() -> Retriever:
     from anncur.candidates.lexical import BM25  # here, because bm25s takes a fifth of a second to import
 
-    return BM25()
+    return MentionOnly(BM25())
 
 
 def _tfidf() -> Retriever:
     from anncur.candidates.lexical import TfIdf
 
-    return TfIdf()
+    return MentionOnly(TfIdf())
 
 
 def _dual_encoder(source: str) -> Retriever:

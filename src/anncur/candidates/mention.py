@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Sequence
 
 from anncur.arrays import FloatMatrix
-from anncur.candidates.base import Retriever
+from anncur.candidates.base import Retriever, item_vectors
 from anncur.items import Item, Query
 
 
@@ -29,3 +29,6 @@ class MentionOnly:
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
         return self._retriever.scores([query.mention_alone() for query in queries])
+
+    def item_vectors(self) -> FloatMatrix | None:
+        return item_vectors(self._retriever)

@@ -16,8 +16,8 @@ from anncur.cli.options import (
     CorpusArgument,
     IndexArgument,
     MaxCallsOption,
+    OwnQueriesOption,
     OwnScorerOption,
-    QueriesOption,
     RetriesOption,
     ScorerOption,
     SeedOption,
@@ -34,18 +34,21 @@ from anncur.index.index import Index
 
 def build(
     corpus: CorpusArgument,
-    queries: QueriesOption,
     out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
+    queries: OwnQueriesOption = None,
     scorer: ScorerOption = "builtin",
     anchors: AnchorsOption = None,
     retriever: Annotated[
         list[str] | None,
         typer.Option(
-            "--retriever", help="bm25 (the default), tfidf, minilm or a dual encoder's folder; may be repeated."
+            "--retriever",
+            help="bm25 (the default), tfidf, minilm or a dual encoder's folder, may be repeated: what adaptive search "
+            "begins with, as far as tuning finds it useful, and what the method rerank takes.",
         ),
     ] = None,
     anchor_method: Annotated[
-        str, typer.Option("--anchor-method", help=f"How anchor items are chosen: {', '.join(ANCHOR_METHODS)}.")
+        str,
+        typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
     chunk_size: Annotated[int | None, typer.Option("--chunk-size", help="Items in one unit of work.")] = None,
@@ -60,9 +63,11 @@ def build(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Score all items for the anchor queries, and make an index of it.
+    """Score all items for the anchor queries, and make an index of it, tuned for adaptive search.
 
-    It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on where it was.
+    Without queries nothing is scored: searches re-rank what the first retriever finds, until `anncur learn` has some
+    of them to learn from. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on
+    where it was.
 
     Examples:
 
@@ -76,7 +81,7 @@ def build(
             out,
             guarded,
             read_items(corpus),
-            anchor_queries_from(queries, anchors, seed),
+            [] if queries is None else anchor_queries_from(queries, anchors, seed),
             retrievers=retriever or ["bm25"],
             anchors=anchor_method,
             dtype=dtype,

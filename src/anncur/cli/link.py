@@ -45,14 +45,14 @@ def link(
     - `anncur link my-data --scorer my-model --retriever minilm --baseline tfidf`
     - `anncur link my-data --statistics`
     """
-    from anncur.candidates.loading import load_linking_retriever
+    from anncur.candidates.loading import load_retriever
     from anncur.evaluation import linking
 
     found = Zeshel(data)
     if statistics:
         _tell_statistics(found, as_json=as_json)
         return
-    first = load_linking_retriever(retriever)
+    first = load_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
         rankers = {
             name: linking.by_scorer(
@@ -61,7 +61,7 @@ def link(
             for name in scorer or ["builtin"]
         }
         rankers[retriever] = linking.by_retriever(first, is_fitted=True)
-        rankers |= {name: linking.by_retriever(load_linking_retriever(name)) for name in baseline or []}
+        rankers |= {name: linking.by_retriever(load_retriever(name)) for name in baseline or []}
         worlds = (linking.sample_mentions(each, mentions, seed=seed) for each in read_worlds(found, split, world))
         rows = list(linking.link(worlds, first, rankers, n_candidates=candidates))
     if as_json:

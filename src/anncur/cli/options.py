@@ -25,6 +25,13 @@ IndexArgument = Annotated[Path, typer.Argument(help="The folder of an index.")]
 QueriesOption = Annotated[
     Path, typer.Option("--queries", help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder.")
 ]
+OwnQueriesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--queries",
+        help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder; none by default.",
+    ),
+]
 AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="Draw so many of the queries; all by default.")]
 ScorerOption = Annotated[
     str,

@@ -22,6 +22,7 @@ from anncur.cli.options import (
     scorer_from,
 )
 from anncur.cli.progress import duration
+from anncur.cli.tables import show_suitability
 from anncur.datasets.jsonl import read_items
 from anncur.index.plan import SHARES, BuildPlan, make_plan
 
@@ -43,6 +44,7 @@ def plan(
 ) -> None:
     """Find out what a build will cost and bring, with a small pilot.
 
+    Compares adaptive search with re-ranking and with the method anncur, and says when plain re-ranking serves better.
     Nothing is written but, with --out, the pilot's scores, which the build then doesn't pay for again.
 
     Examples:
@@ -76,6 +78,7 @@ def _show(out: Console, made: BuildPlan) -> None:
     for method in dict.fromkeys(recall.method for recall in made.recalls):
         table.add_row(method, *(f"{recall.recall:.0%}" for recall in made.recalls if recall.method == method))
     out.print(table)
+    show_suitability(out, made.suitability, of=" of the pilot")
     out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
     for line in made.advice:
         out.print(f"- {line}", markup=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.metered import Meter
 from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ItemsAt, ScoreMatrix
-from anncur.search.split import ANCHOR_COUNTS, ItemScores, SplitTable, tune_splits
+from anncur.search.beliefs import Tuned
+from anncur.search.lesson import Lesson
+from anncur.search.sample import ItemScores
+from anncur.search.split import ANCHOR_COUNTS, SplitTable, tune_splits
+from anncur.search.tuning import tune_posterior
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
 
@@ -51,19 +55,33 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What is derived from exact scores: the best anchor items in their order, and how to split budgets."""
+    """What is derived from exact scores: the best anchor items in their order, how to split budgets, how adaptive
+    search is to be done, and what searches taught."""
 
     anchor_items: Positions
     splits: SplitTable
+    tuned: Tuned = field(default_factory=Tuned)
+    lesson: Lesson | None = None
 
 
-def learn(scores: ItemScores, settings: Settings, *, progress: Progress = silent) -> Learned:
-    """Choose anchor items, and tune the methods on held-out anchor queries. Memory doesn't grow with the items."""
+def learn(
+    scores: ItemScores,
+    settings: Settings,
+    *,
+    queries: Sequence[Query],
+    retrievers: Mapping[str, Retriever],
+    progress: Progress = silent,
+) -> Learned:
+    """Choose anchor items, and tune the methods on held-out anchor queries. Memory doesn't grow with the items.
+
+    `retrievers` are fitted to the items, now or when they are first asked."""
     rng = np.random.default_rng(settings.seed)
     sample = sample_positions(scores.n_items, rng)
     columns = scores.rows(sample).T
     chosen = sample[choose_anchors(columns, n_anchors=ANCHOR_COUNTS[-1], method=settings.anchors, rng=rng)]
-    return Learned(chosen, tune_splits(scores, anchors=settings.anchors, rng=rng, progress=progress))
+    splits = tune_splits(scores, anchors=settings.anchors, rng=rng, progress=progress)
+    tuned = tune_posterior(scores, queries, retrievers, rng=rng, progress=progress)
+    return Learned(chosen, splits, tuned)
 
 
 def check_stability(

@@ -8,7 +8,9 @@
       segments/…/items.sqlite         its items
       segments/…/prepared.sqlite      what the scorer made of them, if it makes anything
       segments/…/scores/              their exact scores, a zarr v3 array
-      learned/…/anchors.int64, ranks.int16
+      learned/…/anchors.int64, ranks.int16, tuned.json
+      learned/…/lesson.json, lesson.float32    what searches taught, if anything
+      traffic/                        what searches paid for, where they are kept
 
 `folder_build.py` makes it, and here it is read, changed and looked after. Whatever writes, writes a segment and then
 publishes a manifest; until then no reader knows of it."""
@@ -18,7 +20,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,28 +29,33 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
-from anncur.errors import DamagedError, InputError, LockedError, StorageError, UnknownIdError
+from anncur.errors import DamagedError, DamagedWarning, InputError, LockedError, StorageError, UnknownIdError
 from anncur.index.build import Learned, Settings, learn
 from anncur.index.files import STAGING, FileRecord, is_in_use, write_file, writer_lock
 from anncur.index.item_store import Store
+from anncur.index.lesson_file import encode_lesson
+from anncur.index.lessons import learn_from
 from anncur.index.manifest import (
     ANCHORS,
     LEARNED,
+    LESSON,
     MANIFESTS,
     PREPARED,
     QUERIES,
     RANKS,
+    TUNED,
     Manifest,
     Segment,
     is_whole_index,
     manifest_path,
     newest_manifest,
+    next_version,
     no_index,
     publish,
     read_manifest,
     versions,
 )
-from anncur.index.memory import places_of
+from anncur.index.memory import keep_items
 from anncur.index.segments import (
     PLAN,
     SCORES,
@@ -58,11 +66,14 @@ from anncur.index.segments import (
     prepare_once,
     segment_files,
 )
-from anncur.index.snapshot import Snapshot, StoredItems
+from anncur.index.snapshot import Snapshot, StoredItems, fitted_on_use
+from anncur.index.traffic import FolderTraffic, KeptSearch
+from anncur.index.tuned_file import encode_tuned
 from anncur.index.version import Version
 from anncur.items import Item, ItemLike, as_item, duplicate_id
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
+from anncur.search.lesson import Lesson
 from anncur.search.split import SplitTable
 
 TRIES = 20  # of reading a version while others publish and throw away old ones
@@ -74,6 +85,7 @@ class FolderStorage:
     def __init__(self, folder: Path, retrievers: Mapping[str, Retriever] | None = None) -> None:
         self.folder = folder
         self._own_retrievers = retrievers or {}
+        self._traffic = FolderTraffic(folder)
 
     def has_index(self) -> bool:
         """Whether there is a version that verifies."""
@@ -108,7 +120,7 @@ class FolderStorage:
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._changing():
             version = self.newest()
-            there = version.items()
+            there, item_ids = version.items(), list(item_ids)
             gone = {there.row(item_id) for item_id in item_ids}
             if len(gone) == len(there):
                 raise InputError("an index needs at least one item; these are all that it has")
@@ -118,15 +130,27 @@ class FolderStorage:
                 )
                 for place, segment in enumerate(version.manifest.segments)
             )
-            publish(
-                self.folder, self._without_empty(Version(self.folder, replace(version.manifest, segments=segments)))
-            )
+            smaller = self._without_empty(Version(self.folder, replace(version.manifest, segments=segments)))
+            self._traffic.forget(item_ids, next_version(self.folder))  # before: whoever gets the id must not inherit
+            publish(self.folder, smaller)
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         with self._changing():
             version = self.newest()
             tuned = self._learn_again(version, Settings(anchors, seed), progress=progress)
             publish(self.folder, replace(tuned, anchors=anchors, seed=seed))
+
+    def keep(self, searches: Sequence[KeptSearch], *, most: int) -> None:
+        self._traffic.keep(searches, most=most)
+
+    def learn(self, *, progress: Progress) -> int:
+        with self._changing():
+            version = self.newest()
+            snapshot = version.load(self._own_retrievers)
+            lesson = learn_from(self._traffic.read(), snapshot, seed=version.manifest.seed, progress=progress)
+            places = lesson.put(version.alive(), sum(version.plan(s).n_items for s in version.manifest.segments))
+            publish(self.folder, self._with_learned(version.manifest, replace(version.learned(), lesson=places)))
+            return lesson.n_queries
 
     def verify(self) -> list[str]:
         problems: list[str] = []
@@ -178,12 +202,22 @@ class FolderStorage:
     def _learn_again(self, version: Version, settings: Settings, *, progress: Progress) -> Manifest:
         """The same version with what can be learnt from its scores; costs no calls."""
         scores = _Held(version.vectors(), version.alive())
-        learned = learn(scores, settings, progress=progress)
-        learned = Learned(scores.alive[learned.anchor_items], learned.splits)
-        kept = {name: record for name, record in version.manifest.files.items() if not name.startswith(LEARNED)}
-        files = {**kept, **write_learned(self.folder, learned)}
+        learned = learn(
+            scores,
+            settings,
+            queries=version.queries(),
+            retrievers=fitted_on_use(version.retrievers(self._own_retrievers), version.items()),
+            progress=progress,
+        )
+        learned = replace(learned, anchor_items=scores.alive[learned.anchor_items], lesson=_lesson_of(version))
         splits = learned.splits
-        return replace(version.manifest, splits=as_pairs(splits), ranks_shape=splits.ranks.shape, files=files)
+        manifest = replace(version.manifest, splits=as_pairs(splits), ranks_shape=splits.ranks.shape)
+        return self._with_learned(manifest, learned)
+
+    def _with_learned(self, manifest: Manifest, learned: Learned) -> Manifest:
+        """The same version with something else learnt."""
+        kept = {name: record for name, record in manifest.files.items() if not name.startswith(LEARNED)}
+        return replace(manifest, files={**kept, **write_learned(self.folder, learned)})
 
     def _without_empty(self, version: Version) -> Manifest:
         """Let go of segments that have no item left, so that files and handles don't pile up."""
@@ -196,8 +230,7 @@ class FolderStorage:
             start += n_items
         if len(kept) == len(version.manifest.segments):
             return version.manifest
-        learned = version.learned()
-        learned = Learned(places_of(learned.anchor_items, np.concatenate(places)), learned.splits)
+        learned = keep_items(version.learned(), np.concatenate(places))
         needed = (QUERIES, *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
         files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
         return replace(version.manifest, segments=tuple(kept), files={**files, **write_learned(self.folder, learned)})
@@ -244,6 +277,8 @@ def write_learned(folder: Path, learned: Learned) -> dict[str, FileRecord]:
     contents = {
         ANCHORS: learned.anchor_items.astype("<i8").tobytes(),
         RANKS: learned.splits.ranks.astype("<i2").tobytes(),
+        TUNED: encode_tuned(learned.tuned),
+        **({} if learned.lesson is None else encode_lesson(learned.lesson)),
     }
     name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
     return {
@@ -255,6 +290,17 @@ def write_learned(folder: Path, learned: Learned) -> dict[str, FileRecord]:
 def as_pairs(table: SplitTable) -> tuple[tuple[int, float], ...]:
     """Splits as a manifest has them."""
     return tuple((split.n_anchor_items, split.cutoff) for split in table.splits)
+
+
+def _lesson_of(version: Version) -> Lesson | None:
+    """What searches taught, as far as its files are whole."""
+    try:
+        return version.learned().lesson
+    except DamagedError as error:
+        if not any(name.endswith(LESSON) for name in version.manifest.files):
+            return None
+        warnings.warn(f"{error}; what searches taught is lost until it is learnt again", DamagedWarning, stacklevel=4)
+        return None
 
 
 class _Held:

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anncur.errors import InputError
 from anncur.index.build import Request, check_stability, learn
 from anncur.index.files import in_use, write_file, writer_lock
@@ -16,6 +18,7 @@ from anncur.index.folder import FolderStorage, as_pairs, write_learned
 from anncur.index.manifest import QUERIES, Manifest, Segment, publish
 from anncur.index.pilot import drop_pilot, read_pilot
 from anncur.index.segments import PLAN, SEGMENTS, Draft, make_draft, segment_files
+from anncur.index.snapshot import StoredItems, fitted_on_use
 from anncur.items import Query
 
 SECONDS_TO_BEGIN = 60.0  # that a shard waits for another one to begin or to publish
@@ -71,7 +74,14 @@ def _fill(folder: Path, draft: Draft, request: Request, shard: tuple[int, int]) 
 
 def _publish_first(folder: Path, draft: Draft, request: Request, *, scorer_name: str) -> None:
     """Make a filled segment the first version. Needs the lock."""
-    learned = learn(draft.matrix, request.settings, progress=request.progress)
+    items = StoredItems([draft.items], [np.arange(draft.plan.n_items)])
+    learned = learn(
+        draft.matrix,
+        request.settings,
+        queries=request.queries,
+        retrievers=fitted_on_use(request.retrievers, items),
+        progress=request.progress,
+    )
     lines = "".join(json.dumps(_record(query), ensure_ascii=False) + "\n" for query in request.queries)
     name = f"{QUERIES}{draft.plan.anchor_queries[:16]}.jsonl"
     files = {name: write_file(folder / name, lines.encode()), **write_learned(folder, learned)}

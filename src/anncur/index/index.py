@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
-from anncur.errors import AnncurError, FingerprintError, InputError
+from anncur.errors import AnncurError, AnncurWarning, FingerprintError, InputError, StorageError
 from anncur.index.build import Request, Settings, keeping
 from anncur.index.folder import FolderStorage
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryStorage, build_in_memory
 from anncur.index.snapshot import Snapshot
 from anncur.index.storage import Storage
-from anncur.items import ItemLike, Items, QueryLike, as_queries, as_query, check_items
+from anncur.index.traffic import KeptSearch
+from anncur.items import ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import Hit, Hits, Round
@@ -30,12 +32,31 @@ from anncur.scorers.metered import Meter
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
 from anncur.search.base import Block, Policy
+from anncur.search.explore import explore as explore_after
+from anncur.search.explore import n_explored
+from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.loop import Run, run_rounds
 from anncur.search.methods import DEFAULT_METHOD, as_policy
 
-DEFAULT_BUDGET = 200
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
-CALLS_AT_ONCE = 500_000  # fewer queries at once where each of them scores very many items
+CALLS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
+MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
+DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the calls
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What becomes of searches: `keep_traffic` of them are kept, and `explore` of their calls are for random items."""
+
+    keep_traffic: int = 0
+    explore: float = 0.0
+
+    @classmethod
+    def of(cls, keep_traffic: int, explore: float | None) -> Habits:
+        """As the user gave them; what is kept is worth some exploring."""
+        most = whole_number("keep_traffic", keep_traffic, least=0)
+        default = DEFAULT_EXPLORE if most else 0.0
+        return cls(most, default if explore is None else number("explore", explore, least=0, most=MOST_EXPLORE))
 
 
 @dataclass(frozen=True)
@@ -56,8 +77,17 @@ class Index:
 
     `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index."""
 
-    def __init__(self, scorer: GuardedScorer, storage: Storage, *, watch: StabilityWatch, build_calls: int = 0) -> None:
+    def __init__(
+        self,
+        scorer: GuardedScorer,
+        storage: Storage,
+        *,
+        watch: StabilityWatch,
+        build_calls: int = 0,
+        habits: Habits = Habits(),  # noqa: B008  # it is frozen
+    ) -> None:
         self._scorer = scorer
+        self._habits = habits
         self._storage = storage
         self._watch = watch
         self.build_calls = build_calls
@@ -79,6 +109,8 @@ class Index:
         exact_scores: ScoreMatrix | None = None,
         shard: tuple[int, int] | None = None,
         scorer_name: str = "",
+        keep_traffic: int = 0,
+        explore: float | None = None,
         seed: int = 0,
         progress: Progress = silent,
     ) -> Index:
@@ -90,10 +122,13 @@ class Index:
         anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
         `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
         chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the scorer if
-        it was given as a name. `exact_scores` goes on from the scores of an earlier build in memory, complete or not.
-        Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a
-        build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for."""
+        it was given as a name. `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores
+        of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers
+        differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds
+        the scores that were paid for. Without anchor queries nothing is scored: the first retriever proposes, until
+        there is something to `learn` from."""
         check_method(anchors)
+        habits = Habits.of(keep_traffic, explore)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         settings = Settings(anchors, whole_number("seed", seed, least=0), dtype, items_per_chunk)
@@ -108,16 +143,28 @@ class Index:
             _check_for_folder(path, exact_scores, shard)
             name = scorer_name or (scorer if isinstance(scorer, str) else "")
             storage = build_in_folder(Path(path), request, scorer_name=name, shard=shard)
-        return cls(guarded, storage, watch=watch, build_calls=guarded.calls_made - calls_before)
+        build_calls = guarded.calls_made - calls_before
+        return cls(guarded, storage, watch=watch, build_calls=build_calls, habits=habits)
 
     @classmethod
-    def open(cls, path: str | Path, scorer: object = None, *, retrievers: Iterable[Retriever] = ()) -> Index:
+    def open(
+        cls,
+        path: str | Path,
+        scorer: object = None,
+        *,
+        retrievers: Iterable[Retriever] = (),
+        keep_traffic: int = 0,
+        explore: float | None = None,
+    ) -> Index:
         """Open the newest version of an index on disk, with every file of it checked.
 
         `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
-        that were objects of yours."""
+        that were objects of yours. With `keep_traffic`, what searches pay for is kept for `learn`: that many of them
+        at most, the oldest go. Nothing is kept unless you say so. `explore` is the share of a search's calls that score
+        items at random, which `learn` needs; 0.05 unless given, and 0 where nothing is kept."""
+        habits = Habits.of(keep_traffic, explore)
         storage = FolderStorage(Path(path), load_retrievers(retrievers))
-        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch())
+        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch(), habits=habits)
         index.refresh()
         return index
 
@@ -168,12 +215,20 @@ class Index:
         self._outdated()
 
     def tune(self, *, anchors: str = "pivoted_qr", seed: int = 0, progress: Progress = silent) -> None:
-        """Choose anchor items and splits anew, from the stored scores: worth it after many items were added.
+        """Tune adaptive search anew on the stored scores, and for "anncur" anchor items and splits.
 
-        Costs no calls."""
+        Worth it after many items were added. Costs no calls."""
         check_method(anchors)
         self._storage.tune(anchors, whole_number("seed", seed, least=0), progress=progress)
         self._outdated()
+
+    def learn(self, *, progress: Progress = silent) -> int:
+        """Learn from the searches that were kept where the scorer's best items are; returns how many they were.
+
+        Costs no calls. The method "posterior" uses it from now on, also where the index is opened again."""
+        n_queries = self._storage.learn(progress=progress)
+        self._outdated()
+        return n_queries
 
     def verify(self, *, repair: bool = False, progress: Progress = silent) -> list[str]:
         """The damaged files, a line each; empty when all is well.
@@ -197,16 +252,21 @@ class Index:
         budget: int | None = None,
         method: str | Policy = DEFAULT_METHOD,
         *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
     ) -> Hits:
         """The k items that the scorer likes best for a query, found with at most `budget` calls.
 
-        `budget` is 200 unless given; for "exhaustive", all items. `method` is "anncur", "rerank", "exhaustive", or a
-        policy with settings of its own. After `deadline_ms` no further call is started, and the best so far is
-        returned, marked as partial. If the search fails, the exception's `kept` holds the hits so far."""
+        `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
+        "rerank", "exhaustive", or a policy with settings of its own. With `target_recall` the search ends when it has
+        probably found that share of the true top k, after at most `max_budget` calls. After `deadline_ms` no further
+        call is started, and the best so far is returned, marked as partial. If the search fails, the exception's `kept`
+        holds the hits so far."""
+        limits = Limits(budget, target_recall, max_budget, deadline_ms)
         try:
-            return self.search_many([as_query(query)], k, budget, method, deadline_ms=deadline_ms, seed=seed)[0]
+            return self._search([as_query(query)], k, method, limits, seed=seed, progress=silent)[0]
         except AnncurError as error:
             error.kept = error.kept[0] if isinstance(error.kept, list) and error.kept else None
             raise
@@ -218,6 +278,8 @@ class Index:
         budget: int | None = None,
         method: str | Policy = DEFAULT_METHOD,
         *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
         progress: Progress = silent,
@@ -226,22 +288,31 @@ class Index:
 
         `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
         is the list of hits so far."""
-        parsed = as_queries(queries)
+        limits = Limits(budget, target_recall, max_budget, deadline_ms)
+        return self._search(as_queries(queries), k, method, limits, seed=seed, progress=progress)
+
+    def _search(
+        self,
+        queries: Sequence[Query],
+        k: int,
+        method: str | Policy,
+        limits: Limits,
+        *,
+        seed: int,
+        progress: Progress,
+    ) -> list[Hits]:
         policy = as_policy(method)
         k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
         snapshot = self._current()
-        n_items = len(snapshot.items)
-        if budget is None:
-            budget = n_items if policy.is_exact else DEFAULT_BUDGET
-        budget = min(whole_number("budget", budget, least=1), n_items)
-        deadline = None if deadline_ms is None else Deadline(number("deadline_ms", deadline_ms, least=0) / 1000)
-        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget))
+        budget, target = limits.budget_for(policy, snapshot.knowledge, k), limits.target_for(policy)
+        deadline = limits.deadline()
+        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
         with keeping(answers):
-            for start in range(0, len(parsed), step):
-                block = Block(parsed[start : start + step], k, budget, seed)
+            for start in range(0, len(queries), step):
+                block = Block(queries[start : start + step], k, budget, seed, target)
                 self._search_block(snapshot, block, policy, deadline, answers)
-                progress("searching", len(answers), len(parsed))
+                progress("searching", len(answers), len(queries))
         return answers
 
     def _search_block(
@@ -252,14 +323,31 @@ class Index:
         items = snapshot.items_for(self._scorer.fingerprint)
         meters = (Meter(self._scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
         runs = [Run(meter) for meter in meters]
+        share = 0.0 if policy.is_exact else self._habits.explore
+        own = replace(block, budget=block.budget - n_explored(block.budget, share))
         try:
-            run_rounds(policy, block, snapshot.knowledge, runs)
+            run_rounds(policy, own, snapshot.knowledge, runs)
+            explore_after(runs, n_items=len(items), share=share, seed=block.seed)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
                 self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
             answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
+            if self._habits.keep_traffic:
+                self._keep(runs, snapshot)
+
+    def _keep(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
+        """Keep what was paid for; an answer isn't lost because that fails."""
+        searches = []
+        for meter in (run.meter for run in runs if run.meter.calls):
+            item_ids = (item.id for item in snapshot.items.take(meter.positions))
+            scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
+            searches.append(KeptSearch(meter.query, scores, snapshot.version))
+        try:
+            self._storage.keep(searches, most=self._habits.keep_traffic)
+        except StorageError as error:
+            warnings.warn(f"what was searched is not kept: {error}", AnncurWarning, stacklevel=5)
 
     def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
         positions, exact_scores = run.best(k)
@@ -275,16 +363,16 @@ class Index:
             is_partial=run.is_cut
             or len(positions) < min(k, n_items)
             or (policy.is_exact and run.meter.calls < n_items),
+            estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
             trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
         )
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
-        """The mean recall that "anncur" had on held-out anchor queries when it was tuned.
+        """The mean recall that "posterior" had on held-out anchor queries when it was tuned.
 
-        None with fewer than four anchor queries, for k above 100 and for budgets above 2,000."""
-        return self._current().knowledge.splits.highest_recall(
-            k=whole_number("k", k, least=1), budget=min(whole_number("budget", budget, least=1), len(self))
-        )
+        None where tuning didn't look: with fewer than four anchor queries, for k above 100, for budgets above 500."""
+        budget = min(whole_number("budget", budget, least=1), len(self))
+        return self._current().knowledge.beliefs.tuned.curve.recall(whole_number("k", k, least=1), budget)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -332,4 +420,5 @@ def _check_for_folder(path: object, exact_scores: ScoreMatrix | None, shard: tup
 
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:
-    return Round(step.positions, None if step.guesses is None else sign * step.guesses, sign * step.exact_scores)
+    guesses = None if step.guesses is None else sign * step.guesses
+    return replace(step, guesses=guesses, exact_scores=sign * step.exact_scores)

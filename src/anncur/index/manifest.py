@@ -22,6 +22,8 @@ from anncur.index.files import FileRecord, publish_file, write_file
 FORMATS = (1, 2)  # that we read; 2 where a scorer has prepared the items
 MANIFESTS, LEARNED, QUERIES = "manifests", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
+TUNED = "tuned.json"
+LESSON, LESSON_ITEMS = "lesson.json", "lesson.float32"  # what was learnt from searches, if anything was
 PREPARED = "prepared.sqlite"
 NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
 SIGNATURE = 66  # bytes: a newline, a hash in hex, a newline
@@ -98,9 +100,14 @@ def versions(folder: Path) -> list[int]:
     return sorted({int(stem) for stem in stems if stem.isdecimal()} | ({told} if told else set()), reverse=True)
 
 
+def next_version(folder: Path) -> int:
+    """The number that the next version will have; also a damaged one is never replaced."""
+    return max(versions(folder), default=0) + 1
+
+
 def publish(folder: Path, manifest: Manifest) -> None:
     """Make this the newest version, whatever number it had; its files must be in place. Needs the lock."""
-    number = max(versions(folder), default=0) + 1  # also a damaged one is never replaced
+    number = next_version(folder)
     publish_file(manifest_path(folder, number), replace(manifest, version=number).encode())
     write_file(folder / MANIFESTS / NEWEST, _signed(str(number).encode()))
 

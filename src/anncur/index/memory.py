@@ -12,8 +12,10 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.errors import InputError
 from anncur.index.build import Learned, Request, Settings, check_stability, keeping, learn
+from anncur.index.lessons import learn_from
 from anncur.index.prepared import prepare, with_prepared
-from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
+from anncur.index.snapshot import Prepared, Snapshot, fitted_on_use, make_snapshot
+from anncur.index.traffic import KeptSearch, MemoryTraffic
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
@@ -43,6 +45,7 @@ class MemoryStorage:
         self._queries = queries
         self._retrievers = retrievers
         self._writing = threading.Lock()
+        self._traffic = MemoryTraffic()
 
     @property
     def matrix(self) -> ScoreMatrix:
@@ -74,7 +77,10 @@ class MemoryStorage:
             added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=_digest(new), n_items=len(new)))
             added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
             exact_scores = np.vstack([state.matrix.all(), added.all()])
-            self._become(replace(state, items=grown, prepared=[*state.prepared, *values]), exact_scores)
+            learned = keep_items(state.learned, np.arange(len(grown)))
+            self._become(
+                replace(state, items=grown, prepared=[*state.prepared, *values], learned=learned), exact_scores
+            )
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._writing:
@@ -83,16 +89,35 @@ class MemoryStorage:
             kept = np.setdiff1d(np.arange(len(state.items)), list(gone)).astype(np.int64)
             if not len(kept):
                 raise InputError("an index needs at least one item; these are all that it has")
-            learned = Learned(places_of(state.learned.anchor_items, kept), state.learned.splits)
+            learned = keep_items(state.learned, kept)
             items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
             exact_scores = state.matrix.all()[kept]
+            self._traffic.forget([state.items[position].id for position in gone], state.version + 1)
             self._become(replace(state, items=items, prepared=prepared, learned=learned), exact_scores)
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         with self._writing:
             settings = replace(self._state.settings, anchors=anchors, seed=seed)
-            learned = learn(self._state.matrix, settings, progress=progress)
+            learned = learn(
+                self._state.matrix,
+                settings,
+                queries=self._queries,
+                retrievers=fitted_on_use(self._retrievers, self._state.items),
+                progress=progress,
+            )
+            learned = replace(learned, lesson=self._state.learned.lesson)
             self._state = replace(self._state, version=self._state.version + 1, settings=settings, learned=learned)
+
+    def keep(self, searches: Sequence[KeptSearch], *, most: int) -> None:
+        self._traffic.keep(searches, most=most)
+
+    def learn(self, *, progress: Progress) -> int:
+        with self._writing:
+            state = self._state
+            lesson = learn_from(self._traffic.read(), self.load(), seed=state.settings.seed, progress=progress)
+            learned = replace(state.learned, lesson=lesson)
+            self._state = replace(state, version=state.version + 1, learned=learned)
+            return lesson.n_queries
 
     def verify(self) -> list[str]:
         return []  # nothing in memory is ever damaged
@@ -110,7 +135,13 @@ class MemoryStorage:
         self._state = replace(state, version=state.version + 1, matrix=matrix)
 
 
-def places_of(positions: Positions, kept: Positions) -> Positions:
+def keep_items(learned: Learned, kept: Positions) -> Learned:
+    """What was learnt of the items that are kept (in ascending order); of new ones at the end it was nothing."""
+    lesson = None if learned.lesson is None else learned.lesson.take(kept)
+    return replace(learned, anchor_items=_places_of(learned.anchor_items, kept), lesson=lesson)
+
+
+def _places_of(positions: Positions, kept: Positions) -> Positions:
     """Where positions are found among those that are kept (in ascending order), without those that aren't."""
     places: Positions = np.minimum(np.searchsorted(kept, positions), len(kept) - 1)
     return places[np.equal(kept[places], positions)]
@@ -139,7 +170,13 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> Memor
         prepared = with_prepared(corpus, values)
         matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
         check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
-        learned = learn(matrix, settings, progress=request.progress)
+        learned = learn(
+            matrix,
+            settings,
+            queries=queries,
+            retrievers=fitted_on_use(request.retrievers, corpus),
+            progress=request.progress,
+        )
     return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, request.retrievers)
 
 

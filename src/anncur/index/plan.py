@@ -15,9 +15,11 @@ import numpy as np
 
 from anncur.candidates.loading import load_retrievers
 from anncur.errors import InputError
+from anncur.index.advice import FEW_ITEMS, score_them_all
 from anncur.index.build import Settings, learn
 from anncur.index.pilot import PilotScores, write_pilot
 from anncur.index.prepared import prepare, with_prepared
+from anncur.index.report import Suitability, assess
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, check_items
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
@@ -31,6 +33,7 @@ WARM_UP_PAIRS = 32
 SHARES = (0.02, 0.05, 0.1, 0.2)  # of the items that are scored
 K = 10
 LEARNED_BYTES = 2**21  # what tuning leaves behind, however large the index
+HALF = "posterior, half the anchors"
 CLEARLY = 0.03  # a difference of recall that a pilot can tell
 
 
@@ -59,6 +62,7 @@ class BuildPlan:
     pilot_calls: int
     recalls: tuple[RecallAt, ...]
     advice: tuple[str, ...]
+    suitability: Suitability  # of the pilot
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -93,7 +97,7 @@ def make_plan(
     pace = (time.perf_counter() - started) / max(1, n_items_used * n_queries_used)
     if keep_at is not None:
         write_pilot(keep_at, PilotScores.of(scorer, pilot_items, pilot_queries, matrix.all()))
-    recalls = _recalls(matrix, pilot_items, pilot_queries, seed=seed)
+    recalls, suitability = _try_out(matrix, pilot_items, pilot_queries, seed=seed)
     n_pairs = n_items * len(queries)
     n_prepared_bytes = n_items * sum(len(item.prepared) for item in sample) // len(sample)
     return BuildPlan(
@@ -112,6 +116,7 @@ def make_plan(
         pilot_calls=scorer.calls_made - calls_before,
         recalls=tuple(recalls),
         advice=tuple(_advice(recalls, n_items, len(queries), pace * n_pairs)),
+        suitability=suitability,
     )
 
 
@@ -155,13 +160,19 @@ def _score(scorer: GuardedScorer, items: list[Item], queries: list[Query], *, pr
     return matrix
 
 
-def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, seed: int) -> list[RecallAt]:
-    """Of ANNCUR on held-out queries, with all and with half of the anchor queries, and of re-ranking BM25."""
+def _try_out(
+    matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, seed: int
+) -> tuple[list[RecallAt], Suitability]:
+    """The recalls on held-out queries of re-ranking BM25, of adaptive search, with all and with half of the anchor
+    queries, and of ANNCUR; and what else tuning knows of the pilot."""
     budgets = {share: max(K, round(share * len(items))) for share in SHARES}
-    splits = learn(matrix, Settings(seed=seed)).splits
-    half = learn(_FirstColumns(matrix, matrix.n_anchor_queries // 2), Settings(seed=seed)).splits
-    (retriever,) = load_retrievers(["bm25"]).values()
+    retrievers = load_retrievers(["bm25"])
+    (retriever,) = retrievers.values()
     retriever.fit(items)
+    n_half = matrix.n_anchor_queries // 2
+    settings = Settings(seed=seed)
+    whole = learn(matrix, settings, queries=queries, retrievers=retrievers)
+    half = learn(_FirstColumns(matrix, n_half), settings, queries=queries[:n_half], retrievers=retrievers)
     cheap, exact = retriever.scores(queries), matrix.all()
     found: list[RecallAt] = []
     for share, budget in budgets.items():
@@ -170,11 +181,13 @@ def _recalls(matrix: ScoreMatrix, items: list[Item], queries: list[Query], *, se
             for column in range(len(queries))
         ]
         found.append(RecallAt("rerank", share, float(np.mean(shares))))
-        for method, table in (("anncur", splits), ("anncur, half the anchors", half)):
-            recall = table.highest_recall(k=K, budget=budget)
-            if recall is not None:
-                found.append(RecallAt(method, share, recall))
-    return found
+        expected = {
+            "posterior": whole.tuned.curve.recall(K, budget),
+            HALF: half.tuned.curve.recall(K, budget),
+            "anncur": whole.splits.highest_recall(k=K, budget=budget),
+        }
+        found.extend(RecallAt(name, share, recall) for name, recall in expected.items() if recall is not None)
+    return found, assess(whole, n_items=len(items))
 
 
 class _FirstColumns:
@@ -194,17 +207,17 @@ class _FirstColumns:
 def _advice(recalls: list[RecallAt], n_items: int, n_queries: int, seconds: float) -> list[str]:
     by_method = {method: np.mean([r.recall for r in recalls if r.method == method]) for method in _methods(recalls)}
     advice = []
-    if n_items <= MOST_PILOT_ITEMS:
-        advice.append(f"with {n_items:,} items, scoring them all for each query may be simpler (--method exhaustive)")
-    rerank, ours = by_method["rerank"], by_method.get("anncur", 0.0)
+    if n_items <= FEW_ITEMS:
+        advice.append(score_them_all(n_items))
+    rerank, ours = by_method["rerank"], by_method.get("posterior", 0.0)
     if rerank >= ours - CLEARLY:
         advice.append(
             f"plain re-ranking serves you better: on the pilot, BM25 finds {rerank:.0%} of the scorer's top {K} and "
-            f"anncur {ours:.0%}, and it needs no anchor queries; more anchor queries may turn this around"
+            f"posterior {ours:.0%}, and it needs no anchor queries; more anchor queries may turn this around"
         )
     else:
-        advice.append(f"on the pilot, anncur finds {ours:.0%} of the scorer's top {K}, re-ranking BM25 {rerank:.0%}")
-    if by_method.get("anncur, half the anchors", 0.0) >= ours - CLEARLY:
+        advice.append(f"on the pilot, posterior finds {ours:.0%} of the scorer's top {K}, re-ranking BM25 {rerank:.0%}")
+    if by_method.get(HALF, 0.0) >= ours - CLEARLY:
         advice.append(f"half the anchor queries did as well on the pilot: try --anchors {max(1, n_queries // 2)}")
     if seconds > 24 * 3600:
         advice.append("the build takes more than a day: build in shards (--shard i/n) on several machines")

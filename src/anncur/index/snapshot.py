@@ -14,12 +14,15 @@ import numpy as np
 
 from anncur.anchors import order_anchors
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.base import Retriever
+from anncur.candidates.base import Retriever, item_vectors
 from anncur.factors.cur import CurFactors
 from anncur.index.build import Learned
 from anncur.index.item_store import Store
+from anncur.index.lesson_file import encode_lesson
+from anncur.index.tuned_file import encode_tuned
 from anncur.items import Item, Items, Query, TextDigest, unknown_id
 from anncur.search.base import Knowledge
+from anncur.search.beliefs import Beliefs
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,12 @@ class Snapshot:
         for array in (factors.item_vectors, factors.anchor_order[: self.n_chosen], splits.ranks):
             digest.add(hashlib.sha256(np.ascontiguousarray(array).data).hexdigest())
         digest.add(*(f"{split.n_anchor_items} {split.cutoff!r}" for split in splits.splits))
+        tuned = self.knowledge.beliefs.tuned
+        if tuned.settings is not None:
+            digest.add(encode_tuned(tuned).decode())
+        lesson = self.knowledge.beliefs.lesson
+        if lesson is not None:
+            digest.add(*(hashlib.sha256(content).hexdigest() for content in encode_lesson(lesson).values()))
         return str(digest)
 
 
@@ -74,8 +83,9 @@ def make_snapshot(
 ) -> Snapshot:
     """Bring together what belongs to the items that are there; positions are theirs."""
     order = order_anchors(learned.anchor_items, len(items), np.random.default_rng(seed))
-    lazy = {name: FittedOnUse(retriever, items) for name, retriever in retrievers.items()}
-    knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy)
+    lazy = fitted_on_use(retrievers, items)
+    beliefs = Beliefs(item_vectors, queries, lazy, learned.tuned, learned.lesson)
+    knowledge = Knowledge(len(items), CurFactors(item_vectors, order), learned.splits, lazy, beliefs, queries)
     return Snapshot(version, queries, items, knowledge, n_chosen=len(learned.anchor_items), prepared=prepared)
 
 
@@ -124,6 +134,11 @@ class StoredItems:
         raise unknown_id(item_id)
 
 
+def fitted_on_use(retrievers: Mapping[str, Retriever], items: Items) -> dict[str, Retriever]:
+    """Copies of retrievers, for these items."""
+    return {name: FittedOnUse(retriever, items) for name, retriever in retrievers.items()}
+
+
 class FittedOnUse:
     """A retriever that is fitted when it is first asked: most searches never ask."""
 
@@ -138,8 +153,14 @@ class FittedOnUse:
         """Nothing yet."""
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        return self._fitted().scores(queries)
+
+    def item_vectors(self) -> FloatMatrix | None:
+        return item_vectors(self._fitted())
+
+    def _fitted(self) -> Retriever:
         with self._lock:
             if not self._is_fitted:
                 self._retriever.fit(self._items)
                 self._is_fitted = True
-        return self._retriever.scores(queries)
+        return self._retriever

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from anncur.index.snapshot import Snapshot
+from anncur.index.traffic import KeptSearch
 from anncur.items import ItemLike
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
@@ -28,6 +29,14 @@ class Storage(Protocol):
 
     def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
         """Learn anew from the stored scores."""
+        ...
+
+    def keep(self, searches: Sequence[KeptSearch], *, most: int) -> None:
+        """Keep what searches paid for, at most so many of them."""
+        ...
+
+    def learn(self, *, progress: Progress) -> int:
+        """Learn from the searches that were kept, however many; returns their number."""
         ...
 
     def verify(self) -> list[str]:

@@ -17,16 +17,17 @@ from anncur.errors import DamagedError
 from anncur.index.build import Learned
 from anncur.index.files import check_file, read_checked
 from anncur.index.item_store import ItemStore, Store
-from anncur.index.manifest import ANCHORS, LEARNED, PREPARED, QUERIES, RANKS, Manifest, Segment
-from anncur.index.memory import places_of
+from anncur.index.lesson_file import decode_lesson
+from anncur.index.manifest import ANCHORS, LEARNED, PREPARED, QUERIES, RANKS, TUNED, Manifest, Segment
+from anncur.index.memory import keep_items
 from anncur.index.prepared import PreparedStore
 from anncur.index.segments import ITEMS, PLAN, SCORES, SEGMENTS
 from anncur.index.snapshot import Prepared, Snapshot, StoredItems, make_snapshot
+from anncur.index.tuned_file import decode_tuned
 from anncur.items import Query
 from anncur.scores import ScorePlan, chunk_key, decode_chunk
+from anncur.search.beliefs import Tuned
 from anncur.search.split import Split, SplitTable
-
-SHOWN_CELLS = [(k, budget) for k in (1, 10, 100) for budget in (50, 100, 200, 500) if budget > k]
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,16 @@ class Version:
             self.queries(),
             self._present(stores),
             self.vectors(),
-            learned=Learned(places_of(learned.anchor_items, self.alive()), learned.splits),
-            retrievers=load_retrievers(
-                [own_retrievers.get(name, name) for name in self.manifest.retrievers], are_remembered=True
-            ),
+            learned=keep_items(learned, self.alive()),
+            retrievers=self.retrievers(own_retrievers),
             seed=self.manifest.seed,
             prepared=Prepared(self.manifest.scorer, self._present(prepared)),
         )
+
+    def retrievers(self, own_retrievers: Mapping[str, Retriever]) -> dict[str, Retriever]:
+        """Those that it was built with, still to be fitted."""
+        names = self.manifest.retrievers
+        return load_retrievers([own_retrievers.get(name, name) for name in names], are_remembered=True)
 
     def items(self) -> StoredItems:
         """The items that are there."""
@@ -122,12 +126,13 @@ class Version:
         return [_query(json.loads(line)) for line in self.read(name).decode().splitlines()]
 
     def learned(self) -> Learned:
-        """What was learnt; its anchor items are places counted through all segments."""
+        """What was learnt; its items are places counted through all segments."""
         contents = {Path(name).name: self.read(name) for name in self.manifest.files if name.startswith(LEARNED)}
         anchor_items = np.frombuffer(contents[ANCHORS], dtype="<i8").astype(np.int64)
         ranks = np.frombuffer(contents[RANKS], dtype="<i2").astype(np.int16).reshape(self.manifest.ranks_shape)
         splits = [Split(n_anchor_items, cutoff) for n_anchor_items, cutoff in self.manifest.splits]
-        return Learned(anchor_items, SplitTable(splits, ranks))
+        tuned = decode_tuned(contents[TUNED]) if TUNED in contents else Tuned()  # none in an index of version 0.1
+        return Learned(anchor_items, SplitTable(splits, ranks), tuned, decode_lesson(contents))
 
     def damage(self) -> list[tuple[str, DamagedError]]:
         """The files that aren't what they must be."""
@@ -144,8 +149,6 @@ class Version:
         manifest = self.manifest
         plans = [self.plan(segment) for segment in manifest.segments]
         n_removed = sum(len(segment.removed) for segment in manifest.segments)
-        splits = self.learned().splits
-        recalls = {f"top {k} at {budget}": splits.highest_recall(k=k, budget=budget) for k, budget in SHOWN_CELLS}
         return {
             "path": str(self.folder),
             "version": manifest.version,
@@ -159,7 +162,6 @@ class Version:
             "dtype": manifest.dtype,
             "retrievers": list(manifest.retrievers),
             "bytes": sum(record.size for record in manifest.files.values()),
-            "expected_recall": {name: round(recall, 3) for name, recall in recalls.items() if recall is not None},
         }
 
     def read(self, name: str) -> bytes:

@@ -8,19 +8,24 @@ A policy works on a block of queries at once, so that products over all items ar
         yield [Proposal(best_guesses) for query in block.queries]
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A policy never calls the scorer
-and never sees more budget than there is."""
+and never sees more budget than there is. One that can estimate the recall of its answers returns the estimates."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from anncur.arrays import FloatVector, Positions
 from anncur.candidates.base import Retriever
+from anncur.errors import InputError
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
+from anncur.search.derived import Derived
 from anncur.search.split import SplitTable
+
+if TYPE_CHECKING:
+    from anncur.search.beliefs import Beliefs
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,18 +36,34 @@ class Knowledge:
     factors: CurFactors
     splits: SplitTable
     retrievers: Mapping[str, Retriever]
+    beliefs: Beliefs
+    anchor_queries: Sequence[Query] = ()
+    derived: Derived = field(default_factory=Derived)
+
+    def retriever(self, name: str | None = None) -> Retriever:
+        """The named retriever, or the index's first."""
+        names = list(self.retrievers)
+        wanted = name or next(iter(names), None)
+        if wanted is None or wanted not in self.retrievers:
+            had = ", ".join(names) or "none"
+            raise InputError(
+                f"this index has the retrievers: {had}; build it with retrievers={(*names, wanted or 'bm25')!r}"
+            )
+        return self.retrievers[wanted]
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """Some queries that are searched together; `budget` is for each of them and at most the number of items.
 
-    `seed` is for policies that draw at random."""
+    `seed` is for policies that draw at random. A policy that can tell how much it has found stops at
+    `target_recall`."""
 
     queries: Sequence[Query]
     k: int
     budget: int
     seed: int = 0
+    target_recall: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +74,7 @@ class Proposal:
     guesses: FloatVector | None = None
 
 
-Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], None]
+Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], Sequence[float] | None]
 
 
 @runtime_checkable

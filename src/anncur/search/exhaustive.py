@@ -20,3 +20,4 @@ class Exhaustive:
     def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
         everything = Proposal(np.arange(block.budget))
         yield [everything] * len(block.queries)
+        return None

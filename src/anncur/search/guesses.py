@@ -1,30 +1,68 @@
 """The best guesses over all items: a matrix product, block by block, that keeps only the top.
 
-Reads vectors, feeds policies. Memory stays the same for any number of items or queries in a block."""
+Reads vectors and prior means, feeds policies. Memory stays the same for any number of items or queries in a block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.ranking import RunningTop
 from anncur.search.base import Proposal
 
 GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
 
 
+class Means(Protocol):
+    """What is added to products, asked for block by block: what is guessed without them, or noise to draw with."""
+
+    def between(self, start: int, stop: int, /) -> FloatMatrix:
+        """Of the items from one position up to another, as far as there are any; (n_queries or 1, n_items between)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PriorMeans:
+    """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query."""
+
+    offsets: FloatVector  # (n_items,)
+    explained: FloatMatrix | None = None  # (n_queries, n_items)
+
+    def between(self, start: int, stop: int) -> FloatMatrix:
+        offsets = self.offsets[start:stop]
+        return offsets[None] if self.explained is None else offsets + self.explained[:, start:stop]
+
+    def at(self, positions: Positions) -> FloatMatrix:
+        """Of some items for each query; both are (n_queries, n)."""
+        offsets = self.offsets[positions]
+        return offsets if self.explained is None else offsets + np.take_along_axis(self.explained, positions, axis=1)
+
+    def keep(self, rows: Positions) -> PriorMeans:
+        """Those of some of the queries only."""
+        return PriorMeans(self.offsets, None if self.explained is None else self.explained[rows])
+
+
 def best_guesses(
-    item_vectors: FloatMatrix, query_vectors: FloatMatrix, *, n_best: int, exclude: Sequence[Positions]
+    item_vectors: FloatMatrix,
+    query_vectors: FloatMatrix,
+    *,
+    n_best: int,
+    exclude: Sequence[Positions],
+    prior: Means | None = None,
 ) -> list[Proposal]:
-    """For each query the `n_best` items by dot product, best first, without those in its `exclude`."""
+    """For each query the `n_best` items by prior mean and dot product, best first, without those in its `exclude`."""
     query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)
     tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
     n_items = len(item_vectors)
     step = max(1, GUESSES_AT_ONCE // max(len(tops), 16))
     for start in range(0, n_items, step):
         guesses = query_vectors @ item_vectors[start : start + step].T  # (n_queries, up to step)
+        if prior is not None:
+            guesses += prior.between(start, start + step)
         for top, row in zip(tops, guesses, strict=True):
             top.add(row, start)
     return [Proposal(top.positions, top.scores) for top in tops]

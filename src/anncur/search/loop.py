@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anncur.arrays import FloatVector, Positions
+from anncur.arrays import NO_SCORES, FloatVector, Positions
 from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.metered import Meter
@@ -19,11 +19,13 @@ from anncur.search.base import Block, Knowledge, Policy, Proposal
 
 @dataclass
 class Run:
-    """One query's way through the loop: its meter, its rounds so far, and whether it was cut short."""
+    """One query's way through the loop: its meter, its rounds so far, whether it was cut short, and what the policy
+    thinks of its recall."""
 
     meter: Meter
     trace: list[Round] = field(default_factory=list)
     is_cut: bool = False
+    estimated_recall: float | None = None
 
     def best(self, k: int) -> tuple[Positions, FloatVector]:
         """The top k of everything paid for, and its exact scores."""
@@ -47,8 +49,10 @@ def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequenc
         proposals = next(rounds)
         while True:
             proposals = rounds.send([_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)])
-    except StopIteration:
+    except StopIteration as end:
         is_finished = True
+        for run, estimate in zip(runs, end.value or (), strict=False):
+            run.estimated_recall = estimate
     except DeadlineError as error:  # what was found until now is the answer
         if isinstance(error.__cause__, ScorerError) and not any(run.meter.calls for run in runs):
             raise error.__cause__ from error
@@ -60,6 +64,8 @@ def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequenc
 
 def _pay(run: Run, proposal: Proposal) -> FloatVector:
     calls_before = run.meter.calls
+    if not len(proposal.positions):
+        return NO_SCORES
     try:
         return run.meter.score(proposal.positions)
     finally:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from anncur.errors import InputError
+from anncur.search.adacur import Adacur
+from anncur.search.axn import Axn
 from anncur.search.base import Policy
 from anncur.search.exhaustive import Exhaustive
 from anncur.search.one_shot import OneShot
+from anncur.search.posterior import Posterior
 from anncur.search.rerank import Rerank
 
-DEFAULT_METHOD = OneShot.name
+DEFAULT_METHOD = Posterior.name
 
-METHODS: dict[str, Policy] = {policy.name: policy for policy in (OneShot(), Rerank(), Exhaustive())}
+METHODS: dict[str, Policy] = {
+    policy.name: policy for policy in (Posterior(), OneShot(), Adacur(), Axn(), Rerank(), Exhaustive())
+}
 
 
 def as_policy(method: str | Policy) -> Policy:

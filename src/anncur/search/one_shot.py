@@ -47,6 +47,7 @@ class OneShot:
             n_best=block.budget - len(anchor_items),
             exclude=[anchor_items] * len(block.queries),
         )
+        return None
 
     def _split(self, block: Block, knowledge: Knowledge) -> Split:
         n_anchor_items = self.n_anchor_items

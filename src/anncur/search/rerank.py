@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from anncur.candidates.base import Retriever
-from anncur.errors import InputError
 from anncur.ranking import top_k
 from anncur.search.base import Block, Knowledge, Proposal, Rounds
 
@@ -20,17 +18,8 @@ class Rerank:
     is_exact: ClassVar[bool] = False
 
     def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
-        retriever = self._retriever(knowledge)
+        retriever = knowledge.retriever(self.retriever)
         # a row per query over all items is the largest thing here, so one query at a time
         rows = (retriever.scores([query])[0] for query in block.queries)
         yield [Proposal(top_k(row, block.budget)) for row in rows]
-
-    def _retriever(self, knowledge: Knowledge) -> Retriever:
-        names = list(knowledge.retrievers)
-        wanted = self.retriever or next(iter(names), None)
-        if wanted is None or wanted not in knowledge.retrievers:
-            had = ", ".join(names) or "none"
-            raise InputError(
-                f"this index has the retrievers: {had}; build it with retrievers={(*names, wanted or 'bm25')!r}"
-            )
-        return knowledge.retrievers[wanted]
+        return None

@@ -5,25 +5,23 @@ the exact anchor scores; one table answers for every k and budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anncur.anchors import choose_anchors, order_anchors, sample_positions
+from anncur.anchors import choose_anchors, order_anchors
 from anncur.arrays import FloatMatrix, Positions
 from anncur.factors.cur import CurFactors, estimate_queries
 from anncur.progress import Progress, silent
-from anncur.ranking import RunningTop
+from anncur.search.sample import DEPTH, ItemScores, Sample, take_sample
 
 ANCHOR_COUNTS = (0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 140, 200, 280, 400, 560)
 CUTOFFS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6)
 MOST_HELD_OUT = 64  # queries in all folds together
 N_FOLDS = 8
 LEAST_K = 10  # fewer true items per held-out query tell more of chance than of the split
-DEPTH = 100  # true best items followed per held-out query, so the largest k that the table knows
 DEEPEST_RANK = 2000  # guesses considered, so about the largest budget that the table knows
 UNTESTED_CUTOFF = 1e-2  # with too few anchor queries to hold any out
 
@@ -90,7 +88,7 @@ def tune_splits(
     if n_folds < 2:
         return SplitTable([], np.empty((0, 0, 0), dtype=np.int16))
     held_out = rng.permutation(n_queries)[:MOST_HELD_OUT]
-    sample = _take_sample(scores, held_out, rng)
+    sample = take_sample(scores, held_out, rng)
     ranks: dict[Split, list[NDArray[np.int16]]] = {}
     for number, fold in enumerate(np.array_split(held_out, n_folds)):
         progress(STAGE, number, n_folds)
@@ -100,54 +98,11 @@ def tune_splits(
     return SplitTable(list(ranks), np.stack([np.concatenate(of_split) for of_split in ranks.values()]))
 
 
-STAGE = "tuning on held-out anchor queries"
-
-
-class ItemScores(Protocol):
-    """Exact scores that may be too many for memory: a `ScoreMatrix`, or something like it."""
-
-    @property
-    def n_items(self) -> int: ...
-
-    @property
-    def n_anchor_queries(self) -> int: ...
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]: ...
-
-    def rows(self, positions: Positions, /) -> FloatMatrix: ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """The items that tuning looks at.
-
-    `best` holds, by held-out query, the places of its truly best items; `is_counted` marks the items drawn at random,
-    each of which stands for `weight` items."""
-
-    vectors: FloatMatrix  # (n_considered, n_anchor_queries)
-    best: Mapping[int, Positions]
-    is_counted: NDArray[np.bool_]
-    weight: float
-
-
-def _take_sample(scores: ItemScores, held_out: Positions, rng: np.random.Generator) -> _Sample:
-    tops = {query: RunningTop(DEPTH) for query in held_out.tolist()}
-    for start, values in scores.parts():
-        for query, top in tops.items():
-            top.add(values[:, query].copy(), start)
-    n_items = scores.n_items
-    drawn = sample_positions(n_items, rng)
-    considered = np.unique(np.concatenate([drawn, *(top.positions for top in tops.values())]))
-    return _Sample(
-        vectors=scores.rows(considered),
-        best={query: np.searchsorted(considered, top.positions) for query, top in tops.items()},
-        is_counted=np.isin(considered, drawn),
-        weight=n_items / len(drawn),
-    )
+STAGE = "tuning anncur"
 
 
 def _fold_ranks(
-    sample: _Sample, held_out: Positions, *, anchors: str, rng: np.random.Generator
+    sample: Sample, held_out: Positions, *, anchors: str, rng: np.random.Generator
 ) -> Iterator[tuple[Split, NDArray[np.int16]]]:
     """Every split with the ranks, (n_held_out, depth), that it gives to the truly best items of held-out queries."""
     kept = np.setdiff1d(np.arange(sample.vectors.shape[1]), held_out)
@@ -168,15 +123,17 @@ def _fold_ranks(
             yield Split(count, cutoff), ranks_by_kept[kept_rank]
 
 
-def _ranks(guesses: FloatMatrix, sample: _Sample, held_out: Positions, anchor_items: Positions) -> NDArray[np.int16]:
+def _ranks(guesses: FloatMatrix, sample: Sample, held_out: Positions, anchor_items: Positions) -> NDArray[np.int16]:
     """How many guesses stand above each of the truly best items, up to `DEEPEST_RANK`; -1 for anchor items."""
-    is_counted = sample.is_counted.copy()
-    is_counted[anchor_items] = False
-    n_deep = min(int(is_counted.sum()), int(DEEPEST_RANK / sample.weight) + 1)
+    is_rival = np.ones(len(sample.vectors), dtype=np.bool_)
+    is_rival[anchor_items] = False
+    rivals = np.flatnonzero(is_rival)
+    n_deep = min(len(rivals), DEEPEST_RANK)
     ranks = []
     for query, row in zip(held_out.tolist(), guesses, strict=True):
-        counted = row[is_counted]
-        highest = np.sort(np.partition(counted, len(counted) - n_deep)[len(counted) - n_deep :]) if n_deep else counted
-        n_above = n_deep - np.searchsorted(highest, row[sample.best[query]], side="right")
-        ranks.append(np.where(np.isin(sample.best[query], anchor_items), -1, sample.weight * n_above))
+        highest = rivals[np.argpartition(row[rivals], len(rivals) - n_deep)[len(rivals) - n_deep :]]
+        highest = highest[np.argsort(-row[highest], kind="stable")]
+        standing = np.concatenate([[0.0], np.cumsum(sample.weights[highest])])
+        n_above = standing[np.searchsorted(-row[highest], -row[sample.best[query]], side="left")]
+        ranks.append(np.where(np.isin(sample.best[query], anchor_items), -1, np.minimum(n_above, DEEPEST_RANK)))
     return np.stack(ranks).astype(np.int16)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever
 from anncur.candidates.dual_encoder import MINILM, minilm_folder
-from anncur.candidates.loading import load_linking_retriever
+from anncur.candidates.loading import load_retriever
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.errors import InputError
 from anncur.models.encoders import new_cross_encoder, new_dual_encoder
@@ -249,7 +249,7 @@ class _Kept:
         return np.concatenate(blocks)
 
     def _retriever(self, kind: NegativeKind) -> Retriever:
-        return load_linking_retriever("tfidf" if kind == "tfidf" else self._dual_encoder)
+        return load_retriever("tfidf" if kind == "tfidf" else self._dual_encoder)
 
 
 def network_source(network: str) -> str | Path:

@@ -1,0 +1,154 @@
+"""Exact score matrices of real scorers, made block by block and kept, for benchmarks that need the whole truth.
+
+    python benchmarks/matrices.py DATA --work FOLDER --scorer builtin|maxsim|MODEL [--world noun.animal]
+
+DATA is in ZESHEL's layout. Mentions of a test world are the queries, its entities the items; both are drawn at random,
+the right entities of the mentions among them. Scoring can be stopped at any moment: run the same again, and it goes on
+where it was. `maxsim` is late interaction over the tokens of MiniLM: for every token of the query the most similar one
+of the item, and their mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix
+from anncur.cli.frame import show_progress
+from anncur.datasets.zeshel import Mention, Zeshel
+from anncur.items import Item, Query
+from anncur.progress import Progress
+from anncur.scorers.loading import load_scorer
+from anncur.training.cache import cached
+
+QUERIES_AT_ONCE = 10
+CONTEXT_WORDS = 48
+
+ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Mentions and entities of one world, drawn once for all scorers."""
+
+    mentions: list[Mention]
+    items: list[Item]
+    name: str
+
+    @property
+    def queries(self) -> list[Query]:
+        """The mentions as queries."""
+        return [mention.query for mention in self.mentions]
+
+
+def read_task(data: Path, world: str, n_queries: int, n_items: int) -> Task:
+    """Draw mentions, and entities among which theirs are; the same for the same numbers."""
+    source = Zeshel(data, context_words=CONTEXT_WORDS)
+    distinct = {mention.query.marked_text: mention for mention in source.mentions("test", world)}
+    mentions, entities = list(distinct.values()), source.entities(world)
+    rng = np.random.default_rng(0)
+    chosen = [mentions[place] for place in rng.permutation(len(mentions))[:n_queries]]
+    golds = {mention.entity_id for mention in chosen}
+    others = [place for place in rng.permutation(len(entities)).tolist() if entities[place].id not in golds]
+    drawn = {entities[place].id for place in others[: max(0, n_items - len(golds))]} | golds
+    return Task(chosen, [item for item in entities if item.id in drawn], f"{world} {n_queries} {n_items}")
+
+
+def matrix(task: Task, scorer: str, work: Path, progress: Progress) -> FloatMatrix:
+    """The exact scores of a task, (n_queries, n_items); blocks that are there already are read."""
+    score: ScoreBlock | None = None
+    blocks = []
+    for start in range(0, len(task.mentions), QUERIES_AT_ONCE):
+        some = task.queries[start : start + QUERIES_AT_ONCE]
+
+        def make(some: Sequence[Query] = some) -> FloatMatrix:
+            nonlocal score
+            score = score or block_scorer(scorer, task.items)
+            return score(some)
+
+        blocks.append(cached(work / "matrices", "block", f"{task.name} {scorer} {start}", make))
+        progress(f"scores of {scorer}", min(start + QUERIES_AT_ONCE, len(task.mentions)), len(task.mentions))
+    return np.concatenate(blocks)
+
+
+def block_scorer(scorer: str, items: list[Item]) -> ScoreBlock:
+    """What scores some queries on all items."""
+    if scorer == "maxsim":
+        return MaxSim(items).scores
+    cross_encoder = load_scorer(scorer)
+
+    def score(queries: Sequence[Query]) -> FloatMatrix:
+        return np.stack([cross_encoder.score(query, items) for query in queries]).astype(np.float32)
+
+    return score
+
+
+class MaxSim:
+    """Late interaction over MiniLM's tokens, with all items at once."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        from anncur.candidates.dual_encoder import minilm_folder
+
+        self._model = AutoModel.from_pretrained(minilm_folder()).eval()
+        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        found = self._tokens([item.full_text for item in items], most=40)
+        self._item_tokens = np.concatenate(found)  # (tokens of all items, hidden)
+        self._starts = np.cumsum([0, *(len(tokens) for tokens in found[:-1])])
+
+    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        """(n_queries, n_items)"""
+        return np.stack(
+            [self._row(tokens) for tokens in self._tokens([text_near(query) for query in queries], most=32)]
+        )
+
+    def _row(self, query_tokens: FloatMatrix) -> FloatMatrix:
+        likeness = self._item_tokens @ query_tokens.T  # (tokens of all items, tokens of the query)
+        return np.maximum.reduceat(likeness, self._starts).mean(axis=1)
+
+    def _tokens(self, texts: list[str], most: int) -> list[FloatMatrix]:
+        """Vectors of length one for every token of every text."""
+        import torch
+
+        found: list[FloatMatrix] = []
+        for start in range(0, len(texts), 64):
+            batch = self._tokenizer(
+                texts[start : start + 64], truncation=True, max_length=most, padding=True, return_tensors="pt"
+            )
+            with torch.no_grad():
+                states = torch.nn.functional.normalize(self._model(**batch).last_hidden_state, dim=-1).numpy()
+            found += [row[mask.astype(bool)] for row, mask in zip(states, batch["attention_mask"].numpy(), strict=True)]
+        return found
+
+
+def text_near(query: Query, n_words: int = 8) -> str:
+    """The mention with a few words around it, so that it isn't cut away."""
+    if query.mention is None:
+        return query.text
+    start, stop = query.mention
+    left, right = query.text[:start].split()[-n_words:], query.text[stop:].split()[:n_words]
+    return " ".join([*left, query.text[start:stop], *right])
+
+
+def main() -> None:
+    """Make a matrix, or what is missing of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--scorer", default="builtin")
+    parser.add_argument("--world", default="noun.animal")
+    parser.add_argument("--queries", type=int, default=600)
+    parser.add_argument("--items", type=int, default=5000)
+    options = parser.parse_args()
+    task = read_task(options.data, options.world, options.queries, options.items)
+    with show_progress(as_json=False) as progress:
+        made = matrix(task, options.scorer, options.work, progress)
+    print(f"{options.scorer}: {made.shape[0]:,} queries x {made.shape[1]:,} items, spread {made.std():.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""A Gaussian posterior over a query's vector: what is believed of all scores, given the exact ones so far.
+
+An item has an offset and a vector, a query a vector of its own, and
+
+    score = offset + item vector . query vector + noise.
+
+Item vectors are the item's centred scores under the anchor queries, so that the anchor queries' own vectors, and by
+the same measure those of other queries, have a standard normal distribution: that is the prior. Exact scores turn it
+into the posterior, which is least squares held back by the prior, and so never ill-conditioned.
+
+Reads exact scores, feeds `search/posterior.py` and `least_squares.py`. Pure NumPy in float64: no files, no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, FloatVector, Positions
+
+ITEMS_AT_ONCE = 8192
+MOST_DIRECTIONS = 512  # of the anchor queries' covariance; the others are left to the noise
+MOST_SIDE_DIRECTIONS = 128
+LEAST_NOISE_SHARE = 1e-6  # of an item's variance: exact scores of low rank have none, and rounding must not rule
+
+
+@dataclass(frozen=True, eq=False)
+class ItemModel:
+    """What is believed of the items' scores before a query is known."""
+
+    offsets: FloatVector  # (n_items,)
+    vectors: FloatMatrix  # (n_items, width)
+    noise: float  # a variance
+
+    @property
+    def width(self) -> int:
+        """Of the vectors."""
+        return int(self.vectors.shape[1])
+
+
+def fit_items(
+    anchor_scores: FloatMatrix,
+    explained: FloatMatrix | None = None,
+    *,
+    noise_share: float,
+    side_vectors: FloatMatrix | None = None,
+    side_share: float = 0.0,
+) -> ItemModel:
+    """Offsets and vectors of items from their scores under the anchor queries, (n_items, n_anchor_queries).
+
+    `explained` is the part of these scores that retrievers account for, and that a query's prior mean brings back.
+    `side_vectors`, (n_items, any width), are another retriever's view of which items are alike; `side_share` of the
+    variance is theirs. The noise is `noise_share` of the mean variance of an item."""
+    n_items, n_queries = anchor_scores.shape
+    offsets = np.zeros(n_items, dtype=np.float32)
+    vectors = np.zeros((n_items, n_queries), dtype=np.float32)
+    scale = 1 / np.sqrt(max(1, n_queries - 1))
+    for start in range(0, n_items if n_queries else 0, ITEMS_AT_ONCE):
+        part = slice(start, start + ITEMS_AT_ONCE)
+        rest = anchor_scores[part] if explained is None else anchor_scores[part] - explained[part]
+        offsets[part] = rest.mean(axis=1)
+        vectors[part] = (rest - offsets[part, None]) * scale
+    vectors = _strongest(vectors, MOST_DIRECTIONS)
+    variance = mean_square(vectors)
+    if side_vectors is not None and (side_share > 0 or not n_queries):
+        vectors, variance = _joined(vectors, variance, side_vectors, side_share if n_queries else 1.0)
+    return ItemModel(offsets, vectors, noise=noise_of(noise_share, variance))
+
+
+def noise_of(noise_share: float, variance: float) -> float:
+    """The noise's variance, from its share of an item's."""
+    return max(noise_share, LEAST_NOISE_SHARE) * (variance or 1.0)
+
+
+def _joined(
+    vectors: FloatMatrix, variance: float, side_vectors: FloatMatrix, side_share: float
+) -> tuple[FloatMatrix, float]:
+    """Vectors with side vectors beside them, and the mean variance, which stays as it was."""
+    variance = variance or 1.0
+    centred = _strongest(side_vectors - side_vectors.mean(axis=0), MOST_SIDE_DIRECTIONS)
+    side_scale = np.sqrt(side_share * variance / (mean_square(centred) or 1.0))
+    return np.hstack([np.sqrt(1 - side_share) * vectors, side_scale * centred]).astype(np.float32), variance
+
+
+def _strongest(vectors: FloatMatrix, most: int) -> FloatMatrix:
+    """The vectors in at most so many directions, those that hold the most of them."""
+    if vectors.shape[1] <= most:
+        return vectors
+    directions = np.linalg.eigh(gram(vectors))[1][:, -most:]
+    return vectors @ directions.astype(np.float32)
+
+
+def gram(vectors: FloatMatrix) -> FloatMatrix:
+    """Products of the columns with each other, (width, width), summed over the items block by block."""
+    total = np.zeros((vectors.shape[1], vectors.shape[1]))
+    for start in range(0, len(vectors), ITEMS_AT_ONCE):
+        part = vectors[start : start + ITEMS_AT_ONCE].astype(np.float64)
+        total += part.T @ part
+    return total
+
+
+def mean_square(vectors: FloatMatrix) -> float:
+    """The mean squared length of the rows."""
+    return float(np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / max(1, len(vectors)))
+
+
+class QueryPosterior:
+    """The posterior of a block of queries, brought up to date with every round of exact scores.
+
+    It keeps the vectors of the scored items made independent of one another (whitened): each new one is freed of what
+    the earlier ones explain. An update then costs products with what is new, and no system is solved twice."""
+
+    def __init__(self, n_queries: int, model: ItemModel) -> None:
+        self._model = model
+        self._whitened = np.zeros((n_queries, 0, model.width))  # vectors of the scored items
+        self._innovations = np.zeros((n_queries, 0))  # what each of them told that was new, in standard deviations
+        self.query_vectors = np.zeros((n_queries, model.width))  # posterior means
+
+    def observe(self, positions: Positions, surprises: FloatMatrix) -> None:
+        """Take in new exact scores less their prior means; both are (n_queries, n_new)."""
+        new = self._model.vectors[positions].astype(np.float64)  # (n_queries, n_new, width)
+        known = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
+        covariance = new @ new.mT - known @ known.mT + self._model.noise * np.eye(positions.shape[1])
+        unmix = np.linalg.inv(np.linalg.cholesky(covariance))
+        whitened = unmix @ (new - known @ self._whitened)
+        expected = (known @ self._innovations[..., None])[..., 0]
+        innovations = (unmix @ (surprises - expected)[..., None])[..., 0]
+        self._whitened = np.concatenate([self._whitened, whitened], axis=1)
+        self._innovations = np.concatenate([self._innovations, innovations], axis=1)
+        self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
+
+    def keep(self, rows: Positions) -> None:
+        """Go on with some of the queries only."""
+        self._whitened, self._innovations = self._whitened[rows], self._innovations[rows]
+        self.query_vectors = self.query_vectors[rows]
+
+    def unexplained(self, vectors: FloatMatrix) -> FloatMatrix:
+        """What the scored items leave of one vector for each query: the posterior covariance times it.
+        (n_queries, width)"""
+        known = self._whitened @ vectors[..., None]
+        left: FloatMatrix = vectors - (self._whitened.mT @ known)[..., 0]
+        return left
+
+    def covariance(self, positions: Positions) -> FloatMatrix:
+        """Of the scores of unscored items, (n_queries, n, n) for positions of (n_queries, n).
+
+        Scaled by how surprising the query's exact scores have been under the model: some queries are less like the
+        anchor queries than others."""
+        vectors = self._model.vectors[positions].astype(np.float64)
+        known = vectors @ self._whitened.mT
+        covariance = vectors @ vectors.mT - known @ known.mT + self._model.noise * np.eye(positions.shape[1])
+        return covariance * self.surprise()[:, None, None]
+
+    def surprise(self) -> FloatVector:
+        """The mean squared innovation of each query, drawn towards the 1 that the model expects. (n_queries,)"""
+        weight = 5.0  # observations that the expectation counts for
+        squares = np.square(self._innovations).sum(axis=1)
+        surprise: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
+        return surprise

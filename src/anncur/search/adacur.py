@@ -1,0 +1,106 @@
+"""ADACUR: CUR whose anchor items are chosen for each query, in rounds.
+
+The item vectors are the exact scores under the anchor queries, uncentred. Each round solves least squares for the query
+on all that was scored so far, guesses all other scores, and takes the best guesses, or a sample, as further anchors."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.errors import InputError
+from anncur.factors.least_squares import LEAST_CUTOFF, least_squares_items
+from anncur.factors.posterior import ItemModel
+from anncur.items import Query
+from anncur.numbers import number, whole_number
+from anncur.ranking import top_k
+from anncur.search.base import Block, Knowledge, Proposal, Rounds
+from anncur.search.guesses import best_guesses
+from anncur.search.regression import even_rounds, regression_rounds
+
+RANDOM = "random"
+SAMPLINGS = ("top", "softmax")
+
+
+@dataclass(frozen=True)
+class Adacur:
+    """Scores items in `n_rounds` rounds of the same size, each by least squares on those before.
+
+    The first round takes the best items of `retriever`: the named one, else the index's first; with "random", or where
+    the index has none, items at random. Later rounds take the best guesses (`sampling="top"`), or draw from their
+    softmax (`sampling="softmax"`), whose `temperature` is in units of the scorer. Directions in which the scored items
+    reach less far than `cutoff` times the longest item vector are taken for noise."""
+
+    n_rounds: int = 10
+    retriever: str | None = None
+    sampling: str = "top"
+    temperature: float = 1.0
+    cutoff: float = 1e-5
+    name: ClassVar[str] = "adacur"
+    is_exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_rounds", whole_number("n_rounds", self.n_rounds, least=1))
+        object.__setattr__(self, "temperature", number("temperature", self.temperature, least=0))
+        object.__setattr__(self, "cutoff", number("cutoff", self.cutoff, least=LEAST_CUTOFF, most=1))
+        if self.sampling not in SAMPLINGS:
+            raise InputError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}")
+
+    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
+        vectors = knowledge.factors.item_vectors
+        if vectors.shape[1] == 0:
+            raise InputError("adacur needs anchor queries and this index has none; build it with some, or use rerank")
+        model = knowledge.derived.once(self.name, self.cutoff, lambda: least_squares_items(vectors, cutoff=self.cutoff))
+        draws = [_generator(query, block.seed) for query in block.queries]
+        sizes = even_rounds(block.budget, self.n_rounds)
+
+        def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
+            if self.sampling == "softmax":
+                noise = GumbelNoise(draws, knowledge.n_items, self.temperature)
+                return _drawn(model, query_vectors, noise, n_best=size, exclude=list(scored))
+            return best_guesses(model.vectors, query_vectors, n_best=size, exclude=list(scored))
+
+        first = self._first(block, knowledge, sizes[0], draws)
+        return (yield from regression_rounds(model, first, sizes[1:], propose))
+
+    def _first(self, block: Block, knowledge: Knowledge, size: int, draws: Sequence[np.random.Generator]) -> Positions:
+        """The items that each query begins with, (n_queries, size)."""
+        if self.retriever == RANDOM or (self.retriever is None and not knowledge.retrievers):
+            return np.stack([draw.choice(knowledge.n_items, size, replace=False) for draw in draws])
+        retriever = knowledge.retriever(self.retriever)
+        # a row per query over all items is the largest thing here, so one query at a time
+        return np.stack([top_k(retriever.scores([query])[0], size) for query in block.queries])
+
+
+class GumbelNoise:
+    """Noise that turns the best of all guesses into a draw from their softmax, without replacement.
+
+    It stands in the place of prior means, and is drawn item after item, so that blocks of items change nothing."""
+
+    def __init__(self, draws: Sequence[np.random.Generator], n_items: int, temperature: float) -> None:
+        self._draws = draws
+        self._n_items = n_items
+        self._temperature = temperature
+
+    def between(self, start: int, stop: int) -> FloatMatrix:
+        n_items = min(stop, self._n_items) - start
+        return self._temperature * np.stack([draw.gumbel(size=n_items) for draw in self._draws])
+
+
+def _drawn(
+    model: ItemModel, query_vectors: FloatMatrix, noise: GumbelNoise, *, n_best: int, exclude: Sequence[Positions]
+) -> list[Proposal]:
+    """The best of guesses and noise; what is proposed carries the guesses alone."""
+    noisy = best_guesses(model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=noise)
+    positions = [proposal.positions for proposal in noisy]
+    return [Proposal(some, model.vectors[some] @ vector) for some, vector in zip(positions, query_vectors, strict=True)]
+
+
+def _generator(query: Query, seed: int) -> np.random.Generator:
+    """Every query draws for itself, so that it draws the same among other queries."""
+    return np.random.default_rng([seed, zlib.crc32(query.marked_text.encode())])

@@ -1,0 +1,166 @@
+"""Our default method: score what is most likely to be best, learn from it what the query is, and again.
+
+A Gaussian posterior over the query's vector (`factors/posterior.py`) guesses all scores; cheap retrievers stand in its
+prior mean. Rounds grow with what has been scored, by a schedule that doesn't depend on the budget: a larger budget
+goes on where a smaller one ends, and never finds less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatMatrix, FloatVector, Positions
+from anncur.errors import InputError
+from anncur.factors.posterior import ItemModel, QueryPosterior
+from anncur.numbers import number, whole_number
+from anncur.search.base import Block, Knowledge, Proposal, Rounds
+from anncur.search.beliefs import Beliefs, PosteriorSettings
+from anncur.search.guesses import PriorMeans, best_guesses
+
+SHORTLIST = 160  # unscored items that may yet belong to the top k; what is missed here is for calibration to mend
+N_DRAWS = 32  # of scores from the posterior
+N_SIGNS = 3  # of how much has been found
+LATE_SHARE = 0.25  # of the calls
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Scores the best guesses of a Gaussian posterior, in rounds. What is not given is as it was tuned.
+
+    `noise_share` is the share of an item's variance that the anchor queries leave unexplained. `retrievers` stand in
+    the prior mean: some of the index's, or () for none. The first round scores `first` items, every other one `growth`
+    times what has been scored."""
+
+    noise_share: float | None = None
+    retrievers: Sequence[str] | None = None
+    side_share: float | None = None
+    first: int | None = None
+    growth: float | None = None
+    name: ClassVar[str] = "posterior"
+    is_exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("noise_share", "side_share"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number(name, getattr(self, name), least=0, most=1))
+        if self.first is not None:
+            object.__setattr__(self, "first", whole_number("first", self.first, least=1))
+        if self.growth is not None:
+            object.__setattr__(self, "growth", number("growth", self.growth, least=0))
+
+    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
+        beliefs = knowledge.beliefs
+        settings, calibration = self._settings(beliefs), beliefs.tuned.calibration
+        if block.target_recall is not None and not calibration.ks:
+            raise InputError("target_recall needs an index that was tuned, with at least 4 anchor queries")
+        search = PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, block.queries), len(block.queries))
+        going = np.arange(len(block.queries))  # the others are done
+        estimates = np.full(len(block.queries), np.nan)
+        for size in settings.round_sizes(block.budget):
+            proposals = search.propose(size)
+            answers = yield _for_all(proposals, going, len(block.queries))
+            positions = np.stack([proposal.positions for proposal in proposals])
+            search.observe(positions, np.stack([answers[row] for row in going.tolist()]))
+            n_scored = search.scored.shape[1]
+            if calibration.ks and (block.target_recall is not None or n_scored == block.budget):
+                evidence = search.evidence([block.k])[:, 0]
+                estimates[going] = calibration.apply(evidence, k=block.k, calls=n_scored)
+            if block.target_recall is not None:
+                enough, most_calls = calibration.stop_at(block.target_recall, k=block.k)
+                is_short = (estimates[going] < enough) & (n_scored < most_calls)
+                search.keep(np.flatnonzero(is_short))
+                going = going[is_short]
+                if not len(going):
+                    break
+        return estimates.tolist() if calibration.ks else None
+
+    def _settings(self, beliefs: Beliefs) -> PosteriorSettings:
+        """As tuned, but for what was given."""
+        settings = beliefs.settings()
+        if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
+            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers))
+        given = {name: getattr(self, name) for name in ("noise_share", "side_share", "first", "growth")}
+        return replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _for_all(proposals: Sequence[Proposal], going: Positions, n_queries: int) -> list[Proposal]:
+    """Proposals for the queries that go on, and empty ones for the others."""
+    by_query = dict(zip(going.tolist(), proposals, strict=True))
+    return [by_query.get(query, Proposal(NO_POSITIONS, NO_SCORES)) for query in range(n_queries)]
+
+
+class PosteriorSearch:
+    """A block of queries on their way: what has been scored, and what is guessed from it."""
+
+    def __init__(self, model: ItemModel, prior: PriorMeans, n_queries: int) -> None:
+        self._model = model
+        self._prior = prior
+        self._posterior = QueryPosterior(n_queries, model)
+        self.scored: Positions = np.empty((n_queries, 0), dtype=np.int64)
+        self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
+
+    def propose(self, n_best: int) -> list[Proposal]:
+        """The best guesses among what has not been scored."""
+        return best_guesses(
+            self._model.vectors,
+            self._posterior.query_vectors,
+            n_best=n_best,
+            exclude=list(self.scored),
+            prior=self._prior,
+        )
+
+    def observe(self, positions: Positions, exact_scores: FloatMatrix) -> None:
+        """Take in new exact scores; both are (n_queries, n_new)."""
+        self._posterior.observe(positions, exact_scores - self._prior.at(positions))
+        self.scored = np.concatenate([self.scored, positions], axis=1)
+        self.exact_scores = np.concatenate([self.exact_scores, exact_scores], axis=1)
+
+    def keep(self, rows: Positions) -> None:
+        """Go on with some of the queries only."""
+        self._posterior.keep(rows)
+        self._prior = self._prior.keep(rows)
+        self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
+
+    def evidence(self, ks: Sequence[int]) -> FloatMatrix:
+        """Signs of how much of the true top k has been scored, for `Calibration`. (n_queries, len(ks), N_SIGNS)
+
+        They are the recall that the posterior itself expects; the share of the best so far that came late, because
+        where good ones still come in, more are to be expected; and how surprising the exact scores have been."""
+        expected = self._expected_recall(ks)
+        late = np.stack([self._late_share(k) for k in ks], axis=1)
+        surprise = np.broadcast_to(np.log(self._posterior.surprise())[:, None], expected.shape)
+        return np.stack([expected, late, surprise], axis=2)
+
+    def _expected_recall(self, ks: Sequence[int]) -> FloatMatrix:
+        """The mean over joint draws of the scores of a shortlist: the errors of items go together."""
+        n_left = len(self._model.offsets) - self.scored.shape[1]
+        if not n_left:
+            return np.ones((len(self.scored), len(ks)))
+        shortlist = self.propose(min(SHORTLIST, n_left))
+        positions = np.stack([proposal.positions for proposal in shortlist])
+        guesses = np.stack([proposal.guesses for proposal in shortlist if proposal.guesses is not None])
+        spread = np.linalg.cholesky(self._posterior.covariance(positions))  # (n_queries, n_short, n_short)
+        noise = np.random.default_rng(0).standard_normal((positions.shape[1], N_DRAWS))
+        drawn = -np.sort(-(guesses[..., None] + spread @ noise), axis=1)  # (n_queries, n_short, N_DRAWS)
+        found = -np.sort(-self.exact_scores, axis=1)
+        return np.stack([_mean_recall(found, drawn, k) for k in ks], axis=1)
+
+    def _late_share(self, k: int) -> FloatVector:
+        """Of the best k so far, those of the last calls. (n_queries,)"""
+        n_scored = self.exact_scores.shape[1]
+        best = np.argsort(-self.exact_scores, axis=1, kind="stable")[:, :k]
+        share: FloatVector = (best >= (1 - LATE_SHARE) * n_scored).mean(axis=1)
+        return share
+
+
+def _mean_recall(found: FloatMatrix, drawn: FloatMatrix, k: int) -> FloatVector:
+    """The mean over draws of the share of the top k that was found; both are best first. (n_queries,)"""
+    missing = ((0, 0), (0, max(0, k - found.shape[1])))
+    worst_first = np.pad(found[:, :k], missing, constant_values=-np.inf)[:, ::-1]
+    rivals = drawn[:, :k]  # the i-th belongs to the top k if it is above the (k - i)-th best that was found
+    n_rivals = (rivals > worst_first[:, : rivals.shape[1], None]).sum(axis=1)  # (n_queries, N_DRAWS)
+    share: FloatVector = 1 - n_rivals.mean(axis=1) / k
+    return share

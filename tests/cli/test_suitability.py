@@ -1,0 +1,138 @@
+"""`anncur info`, `plan` and `tune` tell how well an index suits its scorer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import anncur
+from anncur.cli.main import app
+from anncur.search import split, tuning
+
+GOLDEN = Path(__file__).parent.parent / "reliability" / "golden" / "format-2"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a corpus, queries, a scorer, and an index that was tuned in little time, as all others here are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("built"))
+        patch.setattr(tuning, "MOST_CALLS", 100)
+        patch.setattr(split, "ANCHOR_COUNTS", (0, 5))
+        items = [{"id": f"i{n}", "text": f"a word of {n % 17} and {n}"} for n in range(120)]
+        Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+        Path("queries.txt").write_text("".join(f"number {n} of some\n" for n in range(14)))
+        Path("scorer_of_suitability.py").write_text(
+            "def score(pairs): return [-abs(int(q.split()[1]) * 9 - int(i.split()[-1])) / 9 for q, i in pairs]\n"
+        )
+        run("build", *FILES, "--out", "x.anncur")
+        yield Path.cwd()
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An index in a folder of the test's own."""
+    monkeypatch.chdir(shutil.copytree(built, tmp_path / "own"))
+    return "x.anncur"
+
+
+FILES = ["corpus.jsonl", "--queries", "queries.txt", "--scorer", "scorer_of_suitability:score"]
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == code, result.output
+    return result
+
+
+def as_json(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_info_tells_spectrum_recalls_and_advice(folder: str) -> None:
+    found = as_json("info", folder)["suitability"]
+    assert [row["energy"] for row in found["directions"]] == [0.9, 0.95, 0.99]
+    assert {row["method"] for row in found["recalls"]} == {"posterior", "anncur", "rerank bm25"}
+    assert {(row["k"], row["budget"]) for row in found["recalls"]} == {
+        (1, 50),
+        (1, 100),
+        (10, 50),
+        (10, 100),
+        (50, 100),
+    }
+    assert any("re-ranking" in line for line in found["advice"])
+
+
+def test_what_info_shows_is_what_its_json_says(folder: str) -> None:
+    told, shown = as_json("info", folder)["suitability"], run("info", folder).stdout
+    recall = next(row["recall"] for row in told["recalls"] if (row["method"], row["budget"]) == ("rerank bm25", 50))
+    assert f"rerank bm25 │{recall:>9.0%}" in shown
+    assert " ".join(told["advice"]) in " ".join(shown.split()).replace(" - ", " ")
+    assert f"{told['directions'][0]['n_directions']} hold 90%" in shown
+
+
+def test_info_draws_what_is_found_with_how_many_calls(folder: str) -> None:
+    assert as_json("info", folder, "--plot", "recall.png")["plot"] == "recall.png"
+    assert Path("recall.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_without_matplotlib_names_the_extra(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    shown = run("info", folder, "--plot", "recall.png", code=1).stderr
+    assert "pip install 'anncur[plots]'" in shown
+    assert not Path("recall.png").exists()
+
+
+def test_a_picture_of_another_kind_is_refused(folder: str) -> None:
+    assert "must end in one of .png" in run("info", folder, "--plot", "recall.gif", code=1).stderr
+
+
+def test_an_index_that_was_never_tuned_for_adaptive_search_says_so(tmp_path: Path) -> None:
+    older = str(shutil.copytree(GOLDEN, tmp_path / "older"))
+    assert "nothing is known of adaptive search" in " ".join(run("info", older).stdout.split())
+    assert "nothing to draw" in run("info", older, "--plot", str(tmp_path / "x.png"), code=1).stderr
+    assert as_json("tune", older)["chosen"] is None
+    assert "at least 4 anchor queries" in run("tune", older).stdout
+
+
+def test_a_plan_tells_the_same_of_its_pilot(folder: str) -> None:
+    made = as_json("plan", *FILES)
+    assert made["suitability"]["n_items"] == made["pilot_items"]
+    assert {row["method"] for row in made["suitability"]["recalls"]} == {"posterior", "anncur", "rerank bm25"}
+    shown = run("plan", *FILES).stdout
+    assert "directions of the anchor scores of the pilot" in shown
+    assert "top 50" in shown
+
+
+def test_tune_tells_what_it_chose_and_what_that_changes(folder: str) -> None:
+    told = as_json("tune", folder, "--seed", "0")
+    assert told["version"] == 2
+    assert told["chosen"].keys() == {"retrievers", "side", "side_share", "noise_share", "first", "growth"}
+    assert all(row["before"] == row["after"] is not None for row in told["expected_recall"]), (
+        "the same seed as the build"
+    )
+    index = anncur.Index.open(folder)
+    expected = {(row["k"], row["budget"]): row["after"] for row in told["expected_recall"]}
+    assert expected[10, 50] == pytest.approx(index.expected_recall(10, 50), abs=1e-4)
+
+
+def test_tune_shows_what_it_chose(folder: str) -> None:
+    shown = run("tune", folder, "--seed", "3").stdout
+    for words in ("retrievers  ", "side vectors  none", "noise  ", "first round  ", "top 10", "% → "):
+        assert words in shown
+
+
+def test_tune_mends_what_was_tuned_and_is_damaged(folder: str) -> None:
+    (tuned,) = Path(folder).glob("learned/*/tuned.json")
+    tuned.write_bytes(b"damaged")
+    changes = as_json("tune", folder, "--seed", "1")["expected_recall"]
+    assert {row["before"] for row in changes} == {None}
+    assert as_json("verify", folder)["problems"] == []

@@ -1,0 +1,142 @@
+"""Adaptive search learns what a query is from the scores that it pays for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur import Posterior
+from anncur.errors import InputError
+from worlds import World, low_rank_scores
+
+MakeWorld = Callable[..., World]
+
+
+def recalls(world: World, found: list[anncur.Hits], first: int, k: int) -> list[float]:
+    true = [set(world.brute_force(first + number, k)) for number in range(len(found))]
+    return [len(set(hits.ids) & ids) / k for hits, ids in zip(found, true, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def hard() -> World:
+    """A world in which neither few calls nor few anchors find everything."""
+    return World(low_rank_scores(260, 800, rank=60, noise=3.0, seed=3))
+
+
+@pytest.fixture(scope="module")
+def index(hard: World) -> anncur.Index:
+    return hard.index(100, retrievers=())
+
+
+def test_it_is_ahead_of_fixed_anchors_for_the_same_calls(hard: World, index: anncur.Index) -> None:
+    ours, theirs = (
+        np.mean(recalls(hard, index.search_many(hard.queries[100:], 10, 100, method), 100, 10))
+        for method in ("posterior", "anncur")
+    )
+    assert ours > theirs + 0.05
+
+
+def test_a_larger_budget_goes_on_where_a_smaller_one_ends(hard: World, index: anncur.Index) -> None:
+    small, large = (index.search(hard.queries[200], k=10, budget=budget) for budget in (60, 200))
+    scored = [np.concatenate([step.positions for step in hits.trace]).tolist() for hits in (small, large)]
+    assert set(scored[0][:49]) <= set(scored[1])  # the last round is cut where a budget ends
+    assert scored[0][:49] == scored[1][:49]
+
+
+def test_queries_searched_together_get_what_each_gets_alone(hard: World, index: anncur.Index) -> None:
+    together = index.search_many(hard.queries[100:110], k=5, budget=50)
+    alone = [index.search(query, k=5, budget=50) for query in hard.queries[100:110]]
+    assert [hits.ids for hits in together] == [hits.ids for hits in alone]
+
+
+def test_the_estimate_of_recall_is_true_on_average_and_tells_queries_apart(hard: World, index: anncur.Index) -> None:
+    found = index.search_many(hard.queries[100:], k=10, budget=100)
+    true = np.array(recalls(hard, found, 100, 10))
+    estimates = np.array([hits.estimated_recall for hits in found])
+    assert 0.5 < true.mean() < 0.95, "too easy or too hard a world would prove nothing"
+    assert estimates.mean() == pytest.approx(true.mean(), abs=0.05)
+    assert np.abs(estimates - true).mean() < np.abs(true - np.median(true)).mean()
+
+
+def test_expected_recall_is_what_other_queries_then_find(hard: World, index: anncur.Index) -> None:
+    found = index.search_many(hard.queries[100:], k=10, budget=100)
+    assert index.expected_recall(k=10, budget=100) == pytest.approx(np.mean(recalls(hard, found, 100, 10)), abs=0.06)
+
+
+def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries(
+    hard: World, index: anncur.Index
+) -> None:
+    found = index.search_many(hard.queries[100:], k=10, target_recall=0.9)
+    assert np.mean(recalls(hard, found, 100, 10)) == pytest.approx(0.9, abs=0.04)
+    assert len({hits.calls for hits in found}) > 3
+    assert not any(hits.is_partial for hits in found)
+
+
+def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:
+    found = index.search_many(hard.queries[100:110], k=10, target_recall=0.99, max_budget=40)
+    assert {hits.calls for hits in found} == {40}
+
+
+def test_a_retriever_that_knows_the_scorer_is_believed() -> None:
+    """Words of the items are all that the scorer looks at, and BM25 sees them."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in rng.integers(0, 60, 6)) for _ in range(600)]
+    items = [anncur.Item(f"i{number}", text) for number, text in enumerate(texts)]
+    queries = [f"w{number}" for number in range(60)]
+
+    def overlap(pairs: list[tuple[str, str]]) -> list[float]:
+        return [item.split().count(query) + len(item) / 1e4 for query, item in pairs]
+
+    index = anncur.Index.build(None, overlap, items, queries[:30], retrievers=("bm25",))
+    truth = index.search_many(queries[30:], 10, method="exhaustive")
+    found = index.search_many(queries[30:], 10, 40)
+    plain = index.search_many(queries[30:], 10, 40, Posterior(retrievers=()))
+    ours, without = (
+        np.mean([len(set(hits.ids) & set(true.ids)) / 10 for hits, true in zip(answers, truth, strict=True)])
+        for answers in (found, plain)
+    )
+    assert ours > without + 0.2
+
+
+def test_without_anchor_queries_it_is_re_ranking() -> None:
+    def lengths(pairs: list[tuple[str, str]]) -> list[float]:
+        return [float(len(item)) for _, item in pairs]
+
+    texts = [f"thing {number % 7} {'x' * number}" for number in range(60)]
+    index = anncur.Index.build(None, lengths, texts, [])
+    ours, theirs = (index.search("thing 3", k=5, budget=20, method=method) for method in ("posterior", "rerank"))
+    assert ours.ids == theirs.ids
+    assert ours.estimated_recall is None
+
+
+def test_a_target_without_tuning_is_refused(make_world: MakeWorld) -> None:
+    with pytest.raises(InputError, match="target_recall needs an index that was tuned"):
+        make_world().index(3).search("any", target_recall=0.9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"budget": 50, "target_recall": 0.9}, "give one of them"),
+        ({"max_budget": 50}, "max_budget goes with target_recall"),
+        ({"target_recall": 1.5}, "target_recall must be"),
+        ({"target_recall": 0.9, "max_budget": 0}, "max_budget must be"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, float], message: str, make_world: MakeWorld) -> None:
+    with pytest.raises(InputError, match=message):
+        make_world().index(10).search("any", **limits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [{"noise_share": 2.0}, {"first": 0}, {"growth": -1.0}, {"side_share": "x"}])
+def test_settings_out_of_range_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Posterior(**settings)  # type: ignore[arg-type]
+
+
+def test_an_unknown_retriever_is_refused_with_those_there_are(make_world: MakeWorld) -> None:
+    with pytest.raises(InputError, match="this index has the retrievers: bm25"):
+        make_world().index(10).search("any", method=Posterior(retrievers=("magic",)))
