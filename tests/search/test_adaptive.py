@@ -71,7 +71,7 @@ def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries
 ) -> None:
     found = index.search_many(hard.queries[100:], k=10, target_recall=0.9)
     assert np.mean(recalls(hard, found, 100, 10)) == pytest.approx(0.9, abs=0.04)
-    assert len({hits.calls for hits in found}) > 3
+    assert len({hits.calls for hits in found}) > 1
     assert not any(hits.is_partial for hits in found)
 
 

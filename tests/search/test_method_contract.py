@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import anncur
 from anncur import Adacur, Axn, OneShot, Rerank
 from anncur.search.base import Policy
 from anncur.search.methods import METHODS
@@ -43,8 +44,15 @@ def worlds(draw: st.DrawFn) -> World:
     return World(np.round(scores, draw(st.integers(-1, 2))))
 
 
-def check_budget(world: World, method: str | Policy, k: int, budget: int, n_anchors: int) -> None:
+def check_budgets(world: World, k: int, budget: int, n_anchors: int) -> None:
+    """Search with every method in turn."""
     index = world.index(n_anchors, retrievers=RETRIEVERS)
+    for method in POLICIES.values():
+        world.scorer.pairs.clear()
+        check_budget(world, index, method, k, budget)
+
+
+def check_budget(world: World, index: anncur.Index, method: str | Policy, k: int, budget: int) -> None:
     query = world.queries[-1]
     if isinstance(method, OneShot) and (method.n_anchor_items or 0) > budget:
         budget = method.n_anchor_items or budget  # less would be refused
@@ -59,22 +67,19 @@ def check_budget(world: World, method: str | Policy, k: int, budget: int, n_anch
 
 
 @given(world=worlds(), k=st.integers(1, 50), budget=st.integers(1, 50), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_method_exceeds_its_budget_and_all_calls_are_counted(
     world: World, k: int, budget: int, data: st.DataObject
 ) -> None:
-    n_anchors = data.draw(st.integers(1, len(world.queries) - 1))
-    for method in POLICIES.values():
-        check_budget(world, method, k, budget, n_anchors)
+    check_budgets(world, k, budget, data.draw(st.integers(1, len(world.queries) - 1)))
 
 
 @pytest.mark.slow
 @given(world=worlds(), k=st.integers(1, 50), budget=st.integers(1, 50), data=st.data())
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_no_method_exceeds_its_budget_in_5000_cases(world: World, k: int, budget: int, data: st.DataObject) -> None:
-    n_anchors = data.draw(st.integers(1, len(world.queries) - 1))
-    method = data.draw(st.sampled_from(list(POLICIES.values())))
-    check_budget(world, method, k, budget, n_anchors)
+    """500 worlds, and more than ten methods in each."""
+    check_budgets(world, k, budget, data.draw(st.integers(1, len(world.queries) - 1)))
 
 
 def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: MakeWorld, method: str | Policy) -> None:
@@ -127,11 +132,20 @@ def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, metho
     assert (hits.trace[0].guesses is None) != begins_by_guessing
 
 
-def test_working_memory_does_not_grow_with_the_number_of_queries(make_world: MakeWorld, method: str | Policy) -> None:
-    world = make_world(n_queries=520, n_items=3000, rank=2, noise=0.0)
-    index = world.index(8, retrievers=RETRIEVERS)
+@pytest.fixture(scope="module")
+def wide() -> tuple[World, anncur.Index]:
+    """Many queries and items, indexed once for all methods."""
+    world = World(low_rank_scores(520, 3000, rank=2))
+    return world, world.index(8, retrievers=RETRIEVERS)
+
+
+def test_working_memory_does_not_grow_with_the_number_of_queries(
+    wide: tuple[World, anncur.Index], method: str | Policy
+) -> None:
+    world, index = wide
 
     def working_memory(n_queries: int) -> int:
+        world.scorer.pairs.clear()
         tracemalloc.start()
         answers = index.search_many(world.queries[8 : 8 + n_queries], k=5, budget=20, method=method)
         kept, peak = tracemalloc.get_traced_memory()

@@ -136,7 +136,11 @@ def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows
     out.print(f"\nBuilt an index of {LIVE_ITEMS} animals with {LIVE_ANCHORS} anchor queries: {calls:,} calls.")
     out.print("Opened the ready one, of 2,000 animals with 150 anchor queries.")
     for hits in answers:
-        out.print(f'\nBest for "{hits.query.marked_text}", {hits.calls} calls, {_found(hits)}:\n', markup=False)
+        out.print(
+            f'\nBest for "{hits.query.marked_text}", {hits.calls} calls, {_found(hits)}:\n',
+            markup=False,
+            soft_wrap=True,
+        )
         for hit in hits[:3]:
             shown = f"  {hit.score:6.2f}  {hit.item.title}: {hit.item.text}"
             out.print(shown, markup=False, no_wrap=True, overflow="ellipsis")

@@ -11,8 +11,9 @@ import numpy as np
 from anncur.arrays import FloatVector
 from anncur.index.build import Learned
 from anncur.index.report import Cell, cells_for
-from anncur.search.beliefs import LEAST_ANCHORS, RecallCurve, Tuned
+from anncur.search.beliefs import RecallCurve, Tuned
 from anncur.search.calibration import KS
+from anncur.search.lesson import LEAST_ANCHORS
 from anncur.search.limits import DEFAULT_BUDGET
 
 FEW_ITEMS = 1000
