@@ -52,7 +52,8 @@ def test_every_command_has_help_with_an_example_and_the_shared_options(words: li
 
 
 @pytest.mark.parametrize(
-    ("n_items", "n_anchors", "n_calls"), [(40, 6, "248"), pytest.param(150, 15, "2,258", marks=pytest.mark.slow)]
+    ("n_items", "n_anchors", "n_calls"),
+    [pytest.param(40, 6, "248", marks=pytest.mark.slow), pytest.param(150, 15, "2,258", marks=pytest.mark.slow)],
 )
 def test_the_demo_builds_searches_compares_and_says_what_to_do_next(
     monkeypatch: pytest.MonkeyPatch, n_items: int, n_anchors: int, n_calls: str

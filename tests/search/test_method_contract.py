@@ -135,7 +135,7 @@ def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, metho
 @pytest.fixture(scope="module")
 def wide() -> tuple[World, anncur.Index]:
     """Many queries and items, indexed once for all methods."""
-    world = World(low_rank_scores(520, 3000, rank=2))
+    world = World(low_rank_scores(520, 1200, rank=2))
     return world, world.index(8, retrievers=RETRIEVERS)
 
 

@@ -35,6 +35,7 @@ BUDGETS = (50, 100, 200, 500)  # that count for the choice, with every k of KS b
 NOISE_SHARES = (0.01, 0.05, 0.2)
 SIDE_SHARES = (0.0, 0.1, 0.3)
 FIRST_SIZES = (5, 20)
+LEAST_TO_CHOOSE = 12  # anchor queries; with fewer, a choice would follow chance
 CLEARLY = 0.002  # less is no reason to leave what is simpler
 
 
@@ -69,7 +70,8 @@ def tune_posterior(
         return Tuned()
     bench = _Bench.make(scores, queries, retrievers, rng)
     choice = _Choice(tuple(retrievers), PosteriorSettings(side=next(iter(bench.side_vectors), None), side_share=0.1))
-    choice = _choose(bench, choice, progress)
+    if scores.n_anchor_queries >= LEAST_TO_CHOOSE:
+        choice = _choose(bench, choice, progress)
     trial = bench.run(choice)
     most_calls = int(min(trial.calls[-1], scores.n_items))
     progress(STAGE, 1, 1)
