@@ -19,8 +19,8 @@ demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
 test: $(STAMP)  ## run the quick tests
 	$(BIN)/pytest -n auto
 
-test-slow: $(STAMP)  ## run the slow tests
-	$(BIN)/pytest -n auto -m slow
+test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many processes
+	$(BIN)/pytest -n auto -m 'slow or processes'
 
 test-all: test test-slow  ## run all tests
 

@@ -21,6 +21,9 @@ from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
 from worlds import World
 
+pytestmark = pytest.mark.processes
+
+
 SECONDS_PER_CALL = 0.005  # so that processes are at work at the same time
 
 

@@ -20,6 +20,9 @@ from programs import N_BUILT, Outcome, Task
 import anncur
 from anncur.errors import StorageError
 
+pytestmark = pytest.mark.processes
+
+
 PAGE = 4096
 needs_seccomp = pytest.mark.skipif(
     not programs.can_forbid_system_calls(), reason="needs seccomp, on Linux on x86_64 or aarch64"

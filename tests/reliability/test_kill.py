@@ -18,6 +18,9 @@ from programs import Outcome, Task
 
 import anncur
 
+pytestmark = pytest.mark.processes
+
+
 SECONDS_PER_CALL = 0.002  # so that most kills come while it scores
 some_or_all = pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 needs_seccomp = pytest.mark.skipif(

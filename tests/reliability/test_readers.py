@@ -17,6 +17,9 @@ import pytest
 
 import anncur
 
+pytestmark = pytest.mark.processes
+
+
 QUERIES = [f"anchor query {number}" for number in range(4)]
 BASE = [anncur.Item(f"base{number}", f"base {number}") for number in range(6)]
 N_THREADS, N_PROCESSES = 8, 2

@@ -20,6 +20,9 @@ import anncur
 from anncur.index.traffic import FolderTraffic
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.processes
+
+
 MOST = 4
 
 
