@@ -5,58 +5,32 @@ Brings the stages together and validates what the user passes; the work is done 
 from __future__ import annotations
 
 import threading
-import time
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anncur.anchors import check_method
 from anncur.candidates.base import Retriever
 from anncur.candidates.loading import load_retrievers
-from anncur.errors import AnncurError, AnncurWarning, FingerprintError, InputError, StorageError
-from anncur.index.build import Request, Settings, keeping
+from anncur.errors import AnncurError, FingerprintError, InputError
+from anncur.index.build import Request, Settings
 from anncur.index.folder import FolderStorage
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryStorage, build_in_memory
+from anncur.index.searching import NO_HABITS, Habits, Searcher
 from anncur.index.snapshot import Snapshot
 from anncur.index.storage import Storage
-from anncur.index.traffic import KeptSearch
-from anncur.items import ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
-from anncur.numbers import number, whole_number
+from anncur.items import ItemLike, Items, QueryLike, as_queries, as_query, check_items
+from anncur.numbers import whole_number
 from anncur.progress import Progress, silent
-from anncur.ranking import Hit, Hits, Round
-from anncur.scorers.guard import Deadline, GuardedScorer
+from anncur.ranking import Hits
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
-from anncur.scorers.metered import Meter
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
-from anncur.search.base import Block, Policy
-from anncur.search.explore import explore as explore_after
-from anncur.search.explore import n_explored
+from anncur.search.base import Policy
 from anncur.search.limits import DEFAULT_BUDGET, Limits
-from anncur.search.loop import Run, run_rounds
-from anncur.search.methods import DEFAULT_METHOD, as_policy
-
-QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
-CALLS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
-MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
-DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the calls
-
-
-@dataclass(frozen=True)
-class Habits:
-    """What becomes of searches: `keep_traffic` of them are kept, and `explore` of their calls are for random items."""
-
-    keep_traffic: int = 0
-    explore: float = 0.0
-
-    @classmethod
-    def of(cls, keep_traffic: int, explore: float | None) -> Habits:
-        """As the user gave them; what is kept is worth some exploring."""
-        most = whole_number("keep_traffic", keep_traffic, least=0)
-        default = DEFAULT_EXPLORE if most else 0.0
-        return cls(most, default if explore is None else number("explore", explore, least=0, most=MOST_EXPLORE))
+from anncur.search.methods import DEFAULT_METHOD
 
 
 @dataclass(frozen=True)
@@ -84,10 +58,10 @@ class Index:
         *,
         watch: StabilityWatch,
         build_calls: int = 0,
-        habits: Habits = Habits(),  # noqa: B008  # it is frozen
+        habits: Habits = NO_HABITS,
     ) -> None:
         self._scorer = scorer
-        self._habits = habits
+        self._searcher = Searcher(scorer, storage, watch, habits)
         self._storage = storage
         self._watch = watch
         self.build_calls = build_calls
@@ -266,7 +240,7 @@ class Index:
         holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, deadline_ms)
         try:
-            return self._search([as_query(query)], k, method, limits, seed=seed, progress=silent)[0]
+            return self._searcher.search(self._current(), [as_query(query)], k, method, limits, seed=seed)[0]
         except AnncurError as error:
             error.kept = error.kept[0] if isinstance(error.kept, list) and error.kept else None
             raise
@@ -289,83 +263,8 @@ class Index:
         `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
         is the list of hits so far."""
         limits = Limits(budget, target_recall, max_budget, deadline_ms)
-        return self._search(as_queries(queries), k, method, limits, seed=seed, progress=progress)
-
-    def _search(
-        self,
-        queries: Sequence[Query],
-        k: int,
-        method: str | Policy,
-        limits: Limits,
-        *,
-        seed: int,
-        progress: Progress,
-    ) -> list[Hits]:
-        policy = as_policy(method)
-        k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
-        snapshot = self._current()
-        budget, target = limits.budget_for(policy, snapshot.knowledge, k), limits.target_for(policy)
-        deadline = limits.deadline()
-        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
-        answers: list[Hits] = []
-        with keeping(answers):
-            for start in range(0, len(queries), step):
-                block = Block(queries[start : start + step], k, budget, seed, target)
-                self._search_block(snapshot, block, policy, deadline, answers)
-                progress("searching", len(answers), len(queries))
-        return answers
-
-    def _search_block(
-        self, snapshot: Snapshot, block: Block, policy: Policy, deadline: Deadline | None, answers: list[Hits]
-    ) -> None:
-        """Add the answers of a block, also when it fails half-way."""
-        started = time.perf_counter()
-        items = snapshot.items_for(self._scorer.fingerprint)
-        meters = (Meter(self._scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
-        runs = [Run(meter) for meter in meters]
-        share = 0.0 if policy.is_exact else self._habits.explore
-        own = replace(block, budget=block.budget - n_explored(block.budget, share))
-        try:
-            run_rounds(policy, own, snapshot.knowledge, runs)
-            explore_after(runs, n_items=len(items), share=share, seed=block.seed)
-        finally:
-            seconds = (time.perf_counter() - started) / len(runs)
-            for run in runs:
-                meter = run.meter
-                self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
-            answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
-            if self._habits.keep_traffic:
-                self._keep(runs, snapshot)
-
-    def _keep(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
-        """Keep what was paid for; an answer isn't lost because that fails."""
-        searches = []
-        for meter in (run.meter for run in runs if run.meter.calls):
-            item_ids = (item.id for item in snapshot.items.take(meter.positions))
-            scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
-            searches.append(KeptSearch(meter.query, scores, snapshot.version))
-        try:
-            self._storage.keep(searches, most=self._habits.keep_traffic)
-        except StorageError as error:
-            warnings.warn(f"what was searched is not kept: {error}", AnncurWarning, stacklevel=5)
-
-    def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
-        positions, exact_scores = run.best(k)
-        sign = self._scorer.sign
-        found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
-        n_items = len(snapshot.items)
-        return Hits(
-            hits=tuple(Hit(item.id, score, item) for item, score in found),
-            query=run.meter.query,
-            method=policy.name,
-            calls=run.meter.calls,
-            seconds=seconds,
-            is_partial=run.is_cut
-            or len(positions) < min(k, n_items)
-            or (policy.is_exact and run.meter.calls < n_items),
-            estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
-            trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
-        )
+        parsed = as_queries(queries)
+        return self._searcher.search(self._current(), parsed, k, method, limits, seed=seed, progress=progress)
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
         """The mean recall that "posterior" had on held-out anchor queries when it was tuned.
@@ -417,8 +316,3 @@ def _check_for_folder(path: object, exact_scores: ScoreMatrix | None, shard: tup
         raise InputError("exact_scores go with path=None; on disk a build goes on by itself")
     if not isinstance(path, (str, Path)) or not str(path):
         raise InputError(f"path must be the name of a folder or None, got {path!r}")
-
-
-def _in_scorers_terms(step: Round, sign: float) -> Round:
-    guesses = None if step.guesses is None else sign * step.guesses
-    return replace(step, guesses=guesses, exact_scores=sign * step.exact_scores)
