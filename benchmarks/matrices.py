@@ -19,6 +19,7 @@ import numpy as np
 from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import Mention, Zeshel
+from anncur.evaluation.tasks import Task
 from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.scorers.loading import load_scorer
@@ -31,7 +32,7 @@ ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class World:
     """Mentions and entities of one world, drawn once for all scorers."""
 
     mentions: list[Mention]
@@ -44,7 +45,7 @@ class Task:
         return [mention.query for mention in self.mentions]
 
 
-def read_task(data: Path, world: str, n_queries: int, n_items: int) -> Task:
+def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
     """Draw mentions, and entities among which theirs are; the same for the same numbers."""
     source = Zeshel(data, context_words=CONTEXT_WORDS)
     distinct = {mention.query.marked_text: mention for mention in source.mentions("test", world)}
@@ -54,24 +55,34 @@ def read_task(data: Path, world: str, n_queries: int, n_items: int) -> Task:
     golds = {mention.entity_id for mention in chosen}
     others = [place for place in rng.permutation(len(entities)).tolist() if entities[place].id not in golds]
     drawn = {entities[place].id for place in others[: max(0, n_items - len(golds))]} | golds
-    return Task(chosen, [item for item in entities if item.id in drawn], f"{world} {n_queries} {n_items}")
+    return World(chosen, [item for item in entities if item.id in drawn], f"{world} {n_queries} {n_items}")
 
 
-def matrix(task: Task, scorer: str, work: Path, progress: Progress) -> FloatMatrix:
-    """The exact scores of a task, (n_queries, n_items); blocks that are there already are read."""
+def read_task(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> Task:
+    """A world with its exact scores, as experiments take it."""
+    exact_scores = matrix(world, scorer, work, progress, n_rows=n_rows)
+    mentions = world.mentions[: len(exact_scores)]
+    documents = [mention.document_id for mention in mentions]
+    name = f"{world.name.split()[0]}, {Path(scorer).name}"
+    return Task(name, [mention.query for mention in mentions], documents, world.items, exact_scores)
+
+
+def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> FloatMatrix:
+    """The exact scores of a world's first queries, (n_rows, n_items); blocks that are there already are read."""
+    n_rows = len(world.mentions) if n_rows is None else min(n_rows, len(world.mentions))
     score: ScoreBlock | None = None
     blocks = []
-    for start in range(0, len(task.mentions), QUERIES_AT_ONCE):
-        some = task.queries[start : start + QUERIES_AT_ONCE]
+    for start in range(0, n_rows, QUERIES_AT_ONCE):
+        some = world.queries[start : start + QUERIES_AT_ONCE]
 
         def make(some: Sequence[Query] = some) -> FloatMatrix:
             nonlocal score
-            score = score or block_scorer(scorer, task.items)
+            score = score or block_scorer(scorer, world.items)
             return score(some)
 
-        blocks.append(cached(work / "matrices", "block", f"{task.name} {scorer} {start}", make))
-        progress(f"scores of {scorer}", min(start + QUERIES_AT_ONCE, len(task.mentions)), len(task.mentions))
-    return np.concatenate(blocks)
+        blocks.append(cached(work / "matrices", "block", f"{world.name} {Path(scorer).name} {start}", make))
+        progress(f"scores of {scorer}", min(start + QUERIES_AT_ONCE, n_rows), n_rows)
+    return np.concatenate(blocks)[:n_rows]
 
 
 def block_scorer(scorer: str, items: list[Item]) -> ScoreBlock:
@@ -141,12 +152,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--scorer", default="builtin")
     parser.add_argument("--world", default="noun.animal")
-    parser.add_argument("--queries", type=int, default=600)
+    parser.add_argument("--queries", type=int, default=700)
     parser.add_argument("--items", type=int, default=5000)
+    parser.add_argument("--rows", type=int, help="score only so many of the queries for now (default: all)")
     options = parser.parse_args()
-    task = read_task(options.data, options.world, options.queries, options.items)
+    world = read_world(options.data, options.world, options.queries, options.items)
     with show_progress(as_json=False) as progress:
-        made = matrix(task, options.scorer, options.work, progress)
+        made = matrix(world, options.scorer, options.work, progress, n_rows=options.rows)
     print(f"{options.scorer}: {made.shape[0]:,} queries x {made.shape[1]:,} items, spread {made.std():.3f}")
 
 

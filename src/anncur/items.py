@@ -33,12 +33,12 @@ class Item:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise InputError(f"an item's id must be a non-empty string, got {self.id!r}; pass Item(id='…', text='…')")
-        owner = f"item {_shown(self.id)}"
+        owner = ("item", self.id)
         _check_text(self.id, field="id", owner=owner)
         _check_text(self.text, field="text", owner=owner)
         _check_text(self.title, field="title", owner=owner)
         if not isinstance(self.metadata, Mapping):
-            raise InputError(f"{owner}: metadata must be a mapping, got {type(self.metadata).__name__}")
+            raise InputError(f"{_named(owner)}: metadata must be a mapping, got {type(self.metadata).__name__}")
 
     @property
     def full_text(self) -> str:
@@ -72,7 +72,7 @@ class Query:
     mention: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        owner = f"query {_shown(self.id or self.text)}"
+        owner = ("query", self.id or self.text)
         _check_text(self.text, field="text", owner=owner)
         _check_text(self.id, field="id", owner=owner)
         if not self.text.strip():
@@ -282,6 +282,7 @@ def metadata_json(item: Item) -> str:
 
 
 _OPENING = re.compile(r"(?<!\\)\[")
+Owner: TypeAlias = tuple[str, object]  # a kind of thing and the name of one, put into words only where it is wrong
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -289,26 +290,27 @@ def _unescape(text: str) -> str:
     return text.replace(r"\[", "[")
 
 
-def _check_text(text: object, *, field: str, owner: str) -> None:
+def _check_text(text: object, *, field: str, owner: Owner) -> None:
     if not isinstance(text, str):
-        raise InputError(f"{owner}: {field} must be a string, got {type(text).__name__}")
+        raise InputError(f"{_named(owner)}: {field} must be a string, got {type(text).__name__}")
     found = _UNSTORABLE.search(text)
     if found is not None:
         kind = "a NUL character" if found.group() == "\x00" else f"the lone surrogate U+{ord(found.group()):04X}"
         raise InvalidTextError(
-            f"{owner}: {field} holds {kind} at character {found.start()}; remove it, "
+            f"{_named(owner)}: {field} holds {kind} at character {found.start()}; remove it, "
             "for example with text.replace('\\0', ' ').encode('utf-8', 'replace').decode()"
         )
 
 
-def _checked_span(span: Any, text: str, owner: str) -> tuple[int, int]:
+def _checked_span(span: Any, text: str, owner: Owner) -> tuple[int, int]:
     try:
         start, end = map(operator.index, span)
     except (TypeError, ValueError):
         start, end = -1, -1
     if not 0 <= start < end <= len(text):
         raise InputError(
-            f"{owner}: mention must be (start, end) with 0 <= start < end <= {len(text)} characters, got {span!r}"
+            f"{_named(owner)}: mention must be (start, end) with 0 <= start < end <= {len(text)} characters, "
+            f"got {span!r}"
         )
     return start, end
 
@@ -330,6 +332,11 @@ def _record_text(record: Mapping[str, Any], kind: str) -> str:
     if not isinstance(text, str):
         raise InputError(f"this {kind} needs a 'text' that is a string: {_shown(str(dict(record)))}")
     return text
+
+
+def _named(owner: Owner) -> str:
+    kind, name = owner
+    return f"{kind} {_shown(name)}"
 
 
 def _shown(text: object, limit: int = 60) -> str:

@@ -89,8 +89,8 @@ def test_bm25_is_lucenes_formula() -> None:
     [
         (["bm26"], "take one of bm25, tfidf"),
         ("bm25", "must be a list"),
-        ([5], "is an object with name"),
-        ([BM25], "is an object with name"),
+        ([5], "an object with name"),
+        ([BM25], "an object with name"),
         (None, "must be a list"),
         (["bm25", "bm25"], "twice"),
     ],

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from anncur.arrays import FloatMatrix
 from anncur.candidates.base import Retriever, item_vectors
+from anncur.candidates.function import FunctionRetriever, RetrieverFunction
 from anncur.candidates.mention import MentionOnly
 from anncur.errors import InputError
 from anncur.items import Item, Query
 
+RetrieverLike: TypeAlias = str | Retriever | RetrieverFunction
 
-def load_retrievers(retrievers: Iterable[str | Retriever], *, are_remembered: bool = False) -> dict[str, Retriever]:
-    """Retrievers by name, still to be fitted; takes names and objects.
+
+def load_retrievers(retrievers: Iterable[RetrieverLike], *, are_remembered: bool = False) -> dict[str, Retriever]:
+    """Retrievers by name, still to be fitted; takes names, objects, and functions of a query and items.
 
     Of those that an index remembers, the folder of a dual encoder need be there only when it is asked."""
     if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
         raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
     found: dict[str, Retriever] = {}
     for wanted in retrievers:
-        retriever = load_retriever(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else wanted
-        if not isinstance(retriever, Retriever) or isinstance(retriever, type):
-            raise InputError(f"a retriever is an object with name, fit(items) and scores(queries), got {wanted!r}")
+        retriever = _as_retriever(wanted, is_remembered=are_remembered)
         if retriever.name in found:
             raise InputError(f"retrievers must have different names, got {retriever.name!r} twice")
         found[retriever.name] = retriever
     return found
+
+
+def _as_retriever(wanted: RetrieverLike, *, is_remembered: bool) -> Retriever:
+    if isinstance(wanted, str):
+        return load_retriever(wanted, is_remembered=is_remembered)
+    if not isinstance(wanted, type):
+        if isinstance(wanted, Retriever):
+            return wanted
+        if callable(wanted):
+            return FunctionRetriever(wanted)
+    raise InputError(
+        "a retriever is a name, an object with name, fit(items) and scores(queries), or a function of a query and "
+        f"items, got {wanted!r}"
+    )
 
 
 class LateDualEncoder:

@@ -8,13 +8,16 @@ Item vectors are the item's centred scores under the anchor queries, so that the
 the same measure those of other queries, have a standard normal distribution: that is the prior. Exact scores turn it
 into the posterior, which is least squares held back by the prior, and so never ill-conditioned.
 
-Reads exact scores, feeds `search/posterior.py` and `least_squares.py`. Pure NumPy in float64: no files, no models."""
+Reads exact scores, feeds `search/posterior.py` and `least_squares.py`. Pure NumPy: no files, no models. Systems are
+solved in float64; products are in float32 where the noise is far above its rounding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 
@@ -22,6 +25,7 @@ ITEMS_AT_ONCE = 8192
 MOST_DIRECTIONS = 512  # of the anchor queries' covariance; the others are left to the noise
 MOST_SIDE_DIRECTIONS = 128
 LEAST_NOISE_SHARE = 1e-6  # of an item's variance: exact scores of low rank have none, and rounding must not rule
+SAFE_NOISE = 1e-4  # of the largest variance of an item; float32 rounds products to about 1e-6 of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,12 @@ class ItemModel:
     def width(self) -> int:
         """Of the vectors."""
         return int(self.vectors.shape[1])
+
+    @cached_property
+    def precision(self) -> DTypeLike:
+        """Of products with these vectors."""
+        largest = float(np.einsum("ij,ij->i", self.vectors, self.vectors).max(initial=0.0))
+        return np.float32 if self.noise > SAFE_NOISE * largest else np.float64
 
 
 def fit_items(
@@ -112,26 +122,24 @@ class QueryPosterior:
 
     def __init__(self, n_queries: int, model: ItemModel) -> None:
         self._model = model
-        self._whitened = np.zeros((n_queries, 0, model.width))  # vectors of the scored items
-        self._innovations = np.zeros((n_queries, 0))  # what each of them told that was new, in standard deviations
+        self._room = np.zeros((n_queries, 0, model.width), dtype=model.precision)  # for whitened vectors
+        self._innovations = np.zeros((n_queries, 0))  # what each item told that was new, in standard deviations
         self.query_vectors = np.zeros((n_queries, model.width))  # posterior means
 
     def observe(self, positions: Positions, surprises: FloatMatrix) -> None:
         """Take in new exact scores less their prior means; both are (n_queries, n_new)."""
-        new = self._model.vectors[positions].astype(np.float64)  # (n_queries, n_new, width)
+        new = self._vectors(positions)
         known = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
-        covariance = new @ new.mT - known @ known.mT + self._model.noise * np.eye(positions.shape[1])
-        unmix = np.linalg.inv(np.linalg.cholesky(covariance))
-        whitened = unmix @ (new - known @ self._whitened)
+        unmix = np.linalg.inv(np.linalg.cholesky(self._covariance(new, known)))
+        whitened = unmix.astype(new.dtype) @ (new - known @ self._whitened)
         expected = (known @ self._innovations[..., None])[..., 0]
         innovations = (unmix @ (surprises - expected)[..., None])[..., 0]
-        self._whitened = np.concatenate([self._whitened, whitened], axis=1)
-        self._innovations = np.concatenate([self._innovations, innovations], axis=1)
+        self._append(whitened, innovations)
         self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
 
     def keep(self, rows: Positions) -> None:
         """Go on with some of the queries only."""
-        self._whitened, self._innovations = self._whitened[rows], self._innovations[rows]
+        self._room, self._innovations = self._room[rows], self._innovations[rows]
         self.query_vectors = self.query_vectors[rows]
 
     def unexplained(self, vectors: FloatMatrix) -> FloatMatrix:
@@ -146,9 +154,8 @@ class QueryPosterior:
 
         Scaled by how surprising the query's exact scores have been under the model: some queries are less like the
         anchor queries than others."""
-        vectors = self._model.vectors[positions].astype(np.float64)
-        known = vectors @ self._whitened.mT
-        covariance = vectors @ vectors.mT - known @ known.mT + self._model.noise * np.eye(positions.shape[1])
+        vectors = self._vectors(positions)
+        covariance = self._covariance(vectors, vectors @ self._whitened.mT)
         return covariance * self.surprise()[:, None, None]
 
     def surprise(self) -> FloatVector:
@@ -157,3 +164,27 @@ class QueryPosterior:
         squares = np.square(self._innovations).sum(axis=1)
         surprise: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
         return surprise
+
+    @property
+    def _whitened(self) -> FloatMatrix:
+        """Of the scored items, (n_queries, n_scored, width)."""
+        return self._room[:, : self._innovations.shape[1]]
+
+    def _vectors(self, positions: Positions) -> FloatMatrix:
+        """(n_queries, n, width)"""
+        return self._model.vectors[positions].astype(self._room.dtype, copy=False)
+
+    def _covariance(self, vectors: FloatMatrix, known: FloatMatrix) -> FloatMatrix:
+        """Of the scores of items, from their vectors and what the scored ones tell of them. (n_queries, n, n)"""
+        left = (vectors @ vectors.mT - known @ known.mT).astype(np.float64)
+        return left + self._model.noise * np.eye(left.shape[1])
+
+    def _append(self, whitened: FloatMatrix, innovations: FloatMatrix) -> None:
+        """Room grows by doubling, so that what is there is seldom copied."""
+        n_scored, n_all = self._innovations.shape[1], self._innovations.shape[1] + innovations.shape[1]
+        if n_all > self._room.shape[1]:
+            more = np.empty((len(self._room), max(n_all, 2 * n_scored), self._room.shape[2]), dtype=self._room.dtype)
+            more[:, :n_scored] = self._whitened
+            self._room = more
+        self._room[:, n_scored:n_all] = whitened
+        self._innovations = np.concatenate([self._innovations, innovations], axis=1)

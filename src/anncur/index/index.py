@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anncur.anchors import check_method
-from anncur.candidates.base import Retriever
-from anncur.candidates.loading import load_retrievers
+from anncur.candidates.loading import RetrieverLike, load_retrievers
 from anncur.errors import AnncurError, FingerprintError, InputError
 from anncur.index.build import Request, Settings
 from anncur.index.folder import FolderStorage
@@ -76,7 +75,7 @@ class Index:
         items: Iterable[ItemLike],
         anchor_queries: Iterable[QueryLike],
         *,
-        retrievers: Iterable[str | Retriever] = ("bm25",),
+        retrievers: Iterable[RetrieverLike] = ("bm25",),
         anchors: str = "pivoted_qr",
         dtype: str = "float32",
         items_per_chunk: int | None = None,
@@ -92,15 +91,16 @@ class Index:
 
         With a `path` the index is kept there, and a build that was stopped at any moment goes on where it was when it
         is run again; with None it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor
-        query that is given twice counts once. `retrievers` are names ("bm25", "tfidf") or objects. `anchors` says how
-        anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of
-        `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
-        chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the scorer if
-        it was given as a name. `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores
-        of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers
-        differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds
-        the scores that were paid for. Without anchor queries nothing is scored: the first retriever proposes, until
-        there is something to `learn` from."""
+        query that is given twice counts once. `retrievers` are names ("bm25", "tfidf"), objects, or functions of a
+        query and all items that give a number for each. `anchors` says how anchor items are chosen (see
+        `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of `items_per_chunk` items.
+        Several processes can build one index: each with `shard=(i, n)` scores every n-th chunk, and whoever finds all
+        of them scored publishes it. The index remembers `scorer_name`, or the scorer if it was given as a name.
+        `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores of an earlier build in
+        memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers differently to the same
+        pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid
+        for. Without anchor queries nothing is scored: the first retriever proposes, until there is something to `learn`
+        from."""
         check_method(anchors)
         habits = Habits.of(keep_traffic, explore)
         if items_per_chunk is not None:
@@ -126,16 +126,16 @@ class Index:
         path: str | Path,
         scorer: object = None,
         *,
-        retrievers: Iterable[Retriever] = (),
+        retrievers: Iterable[RetrieverLike] = (),
         keep_traffic: int = 0,
         explore: float | None = None,
     ) -> Index:
         """Open the newest version of an index on disk, with every file of it checked.
 
         `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
-        that were objects of yours. With `keep_traffic`, what searches pay for is kept for `learn`: that many of them
-        at most, the oldest go. Nothing is kept unless you say so. `explore` is the share of a search's calls that score
-        items at random, which `learn` needs; 0.05 unless given, and 0 where nothing is kept."""
+        that were objects or functions of yours. With `keep_traffic`, what searches pay for is kept for `learn`: that
+        many of them at most, the oldest go. Nothing is kept unless you say so. `explore` is the share of a search's
+        calls that score items at random, which `learn` needs; 0.05 unless given, and 0 where nothing is kept."""
         habits = Habits.of(keep_traffic, explore)
         storage = FolderStorage(Path(path), load_retrievers(retrievers))
         index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch(), habits=habits)

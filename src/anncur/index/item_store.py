@@ -79,4 +79,4 @@ def _insert(connection: sqlite3.Connection, row: int, item: Item) -> None:
 
 
 def _item(item_id: str, title: str, text: str, metadata: Any) -> Item:
-    return Item(item_id, text, title, json.loads(metadata))
+    return Item(item_id, text, title, {} if metadata == "{}" else json.loads(metadata))  # most items have none

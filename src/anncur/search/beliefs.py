@@ -44,6 +44,11 @@ class PosteriorSettings:
         """Those in the prior mean."""
         return tuple(name for name, _ in self.coefficients)
 
+    @property
+    def of_items(self) -> PosteriorSettings:
+        """The same with the rounds as they are by default: what the item model depends on."""
+        return replace(self, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
+
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""
         scored = 0
@@ -158,10 +163,11 @@ class Beliefs:
 
     def model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
+        key = settings.of_items
         with self._making:
-            if settings not in self._made:
-                self._made = {settings: self._make(settings)}
-            return self._made[settings]
+            if key not in self._made:
+                self._made = {key: self._make(settings)}
+            return self._made[key]
 
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> PriorMeans:
         """What is guessed for queries before anything is scored."""

@@ -57,10 +57,11 @@ def best_guesses(
     """For each query the `n_best` items by prior mean and dot product, best first, without those in its `exclude`."""
     query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)
     tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
-    n_items = len(item_vectors)
+    n_items, is_begun = len(item_vectors), bool(query_vectors.any())  # in a first round nothing is known of a query
     step = max(1, GUESSES_AT_ONCE // max(len(tops), 16))
     for start in range(0, n_items, step):
-        guesses = query_vectors @ item_vectors[start : start + step].T  # (n_queries, up to step)
+        some = item_vectors[start : start + step]
+        guesses = np.zeros((len(tops), len(some)), dtype=some.dtype) if not is_begun else query_vectors @ some.T
         if prior is not None:
             guesses += prior.between(start, start + step)
         for top, row in zip(tops, guesses, strict=True):

@@ -1,0 +1,164 @@
+"""What adaptive search costs beyond the scorer's own time: posterior against ADACUR solved from scratch, and against as
+many bare products with top-k as there are rounds.
+
+    python benchmarks/adaptive_overhead.py [--profile] [--out benchmarks/results/adaptive_overhead.jsonl]
+
+All sides take turns in one process, so a noisy machine disturbs all of them; the ratios of the medians are what counts.
+The built-in cross-encoder's own time for as many calls is measured on the bundled sample, in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import anncur
+from anncur.datasets.sample import sample_items, sample_test_queries
+from circumstances import circumstances
+
+N_ITEMS, N_ANCHORS, BUDGET, N_ROUNDS, K = 10_000, 500, 200, 10, 10
+RANK, N_TESTS, AT_ONCE = 120, 64, 64
+N_TURNS = 7
+RESULTS = Path(__file__).parent / "results" / "adaptive_overhead.jsonl"
+
+
+class TimedScorer:
+    """A matrix of scores whose energy falls as one over the direction's number; knows how long it took to answer."""
+
+    fingerprint = "timed"
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        n_queries = N_ANCHORS + N_TESTS
+        left = rng.normal(size=(n_queries, RANK)) / np.arange(1, RANK + 1)
+        self.exact_scores = left @ rng.normal(size=(RANK, N_ITEMS)) + 0.05 * rng.normal(size=(n_queries, N_ITEMS))
+        self.seconds = 0.0
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> Any:
+        """By the numbers that stand in the ids."""
+        started = time.perf_counter()
+        scores = self.exact_scores[int(query.id), [int(item.id) for item in items]]
+        self.seconds += time.perf_counter() - started
+        return scores
+
+
+def main() -> None:
+    """Measure one query at a time and blocks of 64, print a table, and write rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--profile", action="store_true", help="show where the time of posterior goes")
+    arguments = parser.parse_args()
+    scorer = TimedScorer()
+    items, queries = texts(N_ITEMS, "item"), texts(N_ANCHORS + N_TESTS, "query")
+    index = anncur.Index.build(
+        None,
+        scorer,
+        [anncur.Item(str(number), text) for number, text in enumerate(items)],
+        [anncur.Query(text, str(number)) for number, text in enumerate(queries[:N_ANCHORS])],
+    )
+    tests = [anncur.Query(text, str(N_ANCHORS + number)) for number, text in enumerate(queries[N_ANCHORS:])]
+    if arguments.profile:
+        show_profile(index, tests)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.out.open("w") as file:
+        for row in rows(scorer, index, tests):
+            file.write(json.dumps({**circumstances(), **row}) + "\n")
+            print(f"{row['way']:<46} {row['at_once']:>3} at once {row['ms']:>9.2f} ms per query")
+
+
+def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) -> list[dict[str, Any]]:
+    """Milliseconds per query of every way."""
+    even = anncur.Posterior(first=BUDGET // N_ROUNDS, growth=0.0)
+    anchor_scores = scorer.exact_scores[:N_ANCHORS].astype(np.float32)
+    item_vectors = np.ascontiguousarray(anchor_scores.T)
+    found = []
+    for n_queries in (1, AT_ONCE):
+        ways: dict[str, Callable[[], float]] = {
+            f"posterior, {N_ROUNDS} rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], even),
+            "posterior, its own rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], anncur.Posterior()),
+            f"adacur, {N_ROUNDS} rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], anncur.Adacur()),
+            f"{N_ROUNDS} bare products with top-k": lambda n=n_queries: bare(item_vectors, n),
+        }
+        if n_queries == 1:  # it has no blocks: every query's anchors are its own
+            ways["adacur from scratch"] = lambda: from_scratch(anchor_scores, scorer.exact_scores[N_ANCHORS])
+        else:
+            ways["built-in cross-encoder itself"] = built_in
+        for way, seconds in take_turns(ways).items():
+            shared = {"way": way, "at_once": n_queries, "n_items": N_ITEMS, "n_anchors": N_ANCHORS, "budget": BUDGET}
+            per_query = seconds / (1 if way.startswith("built-in") else n_queries)
+            found.append({**shared, "ms": 1000 * per_query})
+    return found
+
+
+def overhead(index: anncur.Index, scorer: TimedScorer, queries: list[anncur.Query], policy: Any) -> float:
+    """Seconds of a search beyond the scorer's own."""
+    scorer.seconds = 0.0
+    started = time.perf_counter()
+    index.search_many(queries, K, BUDGET, method=policy)
+    return time.perf_counter() - started - scorer.seconds
+
+
+def bare(item_vectors: np.ndarray, n_queries: int) -> float:
+    """Seconds of one product and top-k a round, as one would write them down."""
+    query_vectors = np.random.default_rng(1).normal(size=(n_queries, item_vectors.shape[1])).astype(np.float32)
+    n_best = BUDGET // N_ROUNDS
+    started = time.perf_counter()
+    for _ in range(N_ROUNDS):
+        guesses = (item_vectors @ query_vectors[0])[None] if n_queries == 1 else query_vectors @ item_vectors.T
+        best = np.argpartition(guesses, -n_best, axis=1)[:, -n_best:]
+        np.take_along_axis(best, np.argsort(-np.take_along_axis(guesses, best, axis=1), axis=1), axis=1)
+    return time.perf_counter() - started
+
+
+def from_scratch(anchor_scores: np.ndarray, exact_scores: np.ndarray) -> float:
+    """Seconds of ADACUR for one query with a fresh pseudo-inverse in each round."""
+    started = time.perf_counter()
+    scored = np.random.default_rng(0).choice(N_ITEMS, BUDGET // N_ROUNDS, replace=False)
+    for _ in range(N_ROUNDS - 1):
+        query_vector = exact_scores[scored] @ np.linalg.pinv(anchor_scores[:, scored])
+        guesses = query_vector @ anchor_scores
+        guesses[scored] = -np.inf
+        scored = np.concatenate([scored, np.argpartition(guesses, -BUDGET // N_ROUNDS)[-BUDGET // N_ROUNDS :]])
+    return time.perf_counter() - started
+
+
+def built_in() -> float:
+    """Seconds that the built-in cross-encoder takes for one query's calls."""
+    scorer = anncur.load_scorer("builtin")
+    query, items = sample_test_queries()[0], list(sample_items())[:BUDGET]
+    scorer.score(query, items[:8])  # its first call reads the model
+    started = time.perf_counter()
+    scorer.score(query, items)
+    return time.perf_counter() - started
+
+
+def take_turns(ways: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each, after one turn to warm up."""
+    turns = [{way: measure() for way, measure in ways.items()} for _ in range(N_TURNS + 1)][1:]
+    return {way: statistics.median(turn[way] for turn in turns) for way in ways}
+
+
+def texts(n: int, kind: str) -> list[str]:
+    """Different texts of words that are as rare as words are."""
+    rng = np.random.default_rng(len(kind))
+    return [f"{kind}{number} " + " ".join(f"w{word}" for word in rng.zipf(1.3, size=12)) for number in range(n)]
+
+
+def show_profile(index: anncur.Index, tests: list[anncur.Query]) -> None:
+    """Where the time of a block goes, the costliest functions first."""
+    index.search_many(tests, K, BUDGET)
+    with cProfile.Profile() as profile:
+        index.search_many(tests, K, BUDGET)
+    pstats.Stats(profile).sort_stats("tottime").print_stats(14)
+
+
+if __name__ == "__main__":
+    main()

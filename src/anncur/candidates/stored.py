@@ -1,0 +1,36 @@
+"""A retriever that reads scores computed earlier: for experiments that build many indexes over the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix
+from anncur.candidates.base import Retriever, item_vectors
+from anncur.errors import UnknownIdError
+from anncur.items import Item, Query
+
+
+class StoredRetriever:
+    """Another retriever's scores of some queries, by the queries' marked text, and its vectors of the items."""
+
+    def __init__(self, retriever: Retriever, queries: Sequence[Query], items: Iterable[Item]) -> None:
+        self.name = retriever.name
+        retriever.fit(items)
+        self._rows = {query.marked_text: row for row, query in enumerate(queries)}
+        self._scores = retriever.scores(queries)  # (n_queries, n_items)
+        self._item_vectors = item_vectors(retriever)
+
+    def fit(self, items: Iterable[Item]) -> None:
+        """Nothing: the items are those that it was made with."""
+
+    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        try:
+            rows = [self._rows[query.marked_text] for query in queries]
+        except KeyError as missing:
+            raise UnknownIdError(f"no stored score for {missing.args[0]!r}") from None
+        return np.asarray(self._scores[rows])
+
+    def item_vectors(self) -> FloatMatrix | None:
+        return self._item_vectors

@@ -1,0 +1,77 @@
+"""A user's own function as a retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import anncur
+from anncur.arrays import FloatVector
+from anncur.candidates.base import Retriever
+from anncur.candidates.function import FunctionRetriever
+from anncur.candidates.loading import load_retrievers
+from anncur.errors import InputError
+from worlds import World, low_rank_scores
+
+ITEMS = [anncur.Item("a", "one"), anncur.Item("b", "three"), anncur.Item("c", "seven")]
+QUERIES = [anncur.Query("x"), anncur.Query("xyz")]
+
+
+def by_length(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    return [float(len(item.text) - len(query.text)) for item in items]
+
+
+def test_it_is_called_for_each_query_with_all_items() -> None:
+    (retriever,) = load_retrievers([by_length]).values()
+    retriever.fit(ITEMS)
+    assert isinstance(retriever, Retriever)
+    assert retriever.name == "by_length"
+    assert retriever.scores(QUERIES).tolist() == [[2.0, 4.0, 4.0], [0.0, 2.0, 2.0]]
+
+
+def test_an_index_searches_with_it_and_is_given_it_again_when_it_is_opened(tmp_path: Path) -> None:
+    world = World(low_rank_scores(14, 40, rank=3))
+
+    def oracle(query: anncur.Query, items: Sequence[anncur.Item]) -> FloatVector:
+        return world.scorer.score(query, items)
+
+    path = tmp_path / "world.anncur"
+    built = anncur.Index.build(path, world.scorer, world.items, world.queries[:12], retrievers=[oracle])
+    opened = anncur.Index.open(path, world.scorer, retrievers=[oracle])
+    for index in (built, opened):
+        truth = index.search(world.queries[13], k=3, method="exhaustive")
+        assert index.search(world.queries[13], k=3, budget=3, method=anncur.Rerank("oracle")).ids == truth.ids
+
+
+def test_a_lambda_has_no_name_to_be_remembered_by() -> None:
+    with pytest.raises(InputError, match="define it with def"):
+        load_retrievers([lambda _, items: [0.0] * len(items)])
+
+
+def too_few(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    return [1.0]
+
+
+def not_finite(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    return [float("nan")] * len(items)
+
+
+def failing(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    raise RuntimeError("no connection")
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (too_few, r"too_few must return one finite number per item, 3 in all, got an array of shape \(1,\)"),
+        (not_finite, "not finite"),
+        (failing, "the retriever failing failed with RuntimeError: no connection"),
+    ],
+)
+def test_what_is_wrong_with_its_answer_is_told(function: object, told: str) -> None:
+    retriever = FunctionRetriever(function)  # type: ignore[arg-type]
+    retriever.fit(ITEMS)
+    with pytest.raises(InputError, match=told):
+        retriever.scores(QUERIES[:1])
