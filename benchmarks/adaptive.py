@@ -29,7 +29,7 @@ from anncur.evaluation.tasks import Split, Task, split_by_group
 from anncur.progress import Progress
 from anncur.search.base import Policy
 from circumstances import circumstances
-from matrices import read_task, read_world
+from matrices import World, read_task, read_world
 
 RETRIEVERS = ("bm25", "tfidf", "minilm")
 N_TESTS = 200
@@ -72,8 +72,7 @@ def main() -> None:
     world = read_world(options.data, options.world, 700, 5000)
     with show_progress(as_json=False) as progress:
         task = read_task(world, options.scorer, options.work, progress, n_rows=options.queries)
-        retrievers = [StoredRetriever(load_retriever(name), world.queries, world.items) for name in RETRIEVERS]
-        run = Run(task, retrievers, options.out, progress)
+        run = Run(task, retrievers_for(world), options.out, progress)
         for seed in range(options.seeds):
             run.measure(seed, options.ways)
     show(run.kept(), task)
@@ -98,13 +97,9 @@ class Run:
         done = {row["method"] for row in self.kept() if row["seed"] == seed}
         missing = {name: WAYS[name] for name in ways if name not in done}
         for n_anchors in sorted({way.n_anchors for way in missing.values()}):
-            if n_anchors + N_TESTS > len(self._task.queries):
-                continue  # for so many anchor queries there are too few exact scores
-            # the tests of a seed are the same for any number of anchors: those are drawn from what is left
-            most = max(way.n_anchors for way in WAYS.values() if way.n_anchors + N_TESTS <= len(self._task.queries))
-            widest = split_by_group(self._task.groups, n_anchors=most, n_tests=N_TESTS, seed=seed)
-            drawn = np.random.default_rng(seed).permutation(widest.anchors)[:n_anchors]
-            split = Split(np.sort(drawn), widest.tests)
+            if n_anchors > most_anchors(self._task):
+                continue  # there are too few exact scores
+            split = split_for(self._task, n_anchors, seed)
             index = build(self._task, split, self._retrievers, seed=seed, progress=self._progress)
             for name, way in missing.items():
                 if way.n_anchors == n_anchors:
@@ -129,6 +124,23 @@ class Run:
                     "n_found": np.rint(outcome.recalls * outcome.k).astype(int).tolist(),
                 }
                 file.write(json.dumps({**circumstances(), **row}) + "\n")
+
+
+def retrievers_for(world: World) -> list[StoredRetriever]:
+    """Those that all methods have, with their scores of all queries."""
+    return [StoredRetriever(load_retriever(name), world.queries, world.items) for name in RETRIEVERS]
+
+
+def split_for(task: Task, n_anchors: int, seed: int) -> Split:
+    """A seed's test queries are the same for any number of anchor queries, which are drawn from all others."""
+    widest = split_by_group(task.groups, n_anchors=most_anchors(task), n_tests=N_TESTS, seed=seed)
+    drawn = np.random.default_rng(seed).permutation(widest.anchors)[:n_anchors]
+    return Split(np.sort(drawn), widest.tests)
+
+
+def most_anchors(task: Task) -> int:
+    """The most anchor queries of any way that the task has enough exact scores for."""
+    return max(way.n_anchors for way in WAYS.values() if way.n_anchors + N_TESTS <= len(task.queries))
 
 
 def show(rows: list[dict[str, Any]], task: Task) -> None:

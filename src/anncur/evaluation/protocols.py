@@ -55,7 +55,7 @@ def measure(
 ) -> list[Outcome]:
     """What a policy finds for the test queries, for each k and budget above it."""
     queries = [task.queries[position] for position in split.tests.tolist()]
-    exact_scores = -np.sort(-task.exact_scores[split.tests], axis=1)[:, : max(ks)]
+    exact_scores = task.exact_scores[split.tests]
     outcomes = []
     for budget in budgets:
         smaller = [k for k in ks if k < budget]
@@ -67,12 +67,15 @@ def measure(
 
 
 def _outcome(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int, budget: int) -> Outcome:
-    recalls = [_recall(hits, row[k - 1], k) for hits, row in zip(answers, exact_scores, strict=True)]
     calls = np.array([hits.calls for hits in answers])
     seconds = float(np.mean([hits.seconds for hits in answers]))
-    return Outcome(answers[0].method, k, budget, np.array(recalls), calls, seconds)
+    return Outcome(answers[0].method, k, budget, recalls(answers, exact_scores, k), calls, seconds)
 
 
-def _recall(hits: Hits, kth_score: float, k: int) -> float:
-    """The share of the best k that was found; an item tied with the k-th exact score counts as found."""
-    return sum(hit.score >= kth_score for hit in hits[:k]) / k
+def recalls(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int) -> FloatVector:
+    """The share of the best k that each query found; an item tied with the k-th exact score counts as found.
+
+    `exact_scores` are those of all items, (n_queries, n_items)."""
+    kth_best = np.partition(exact_scores, -k, axis=1)[:, -k]
+    found = [sum(hit.score >= least for hit in hits[:k]) for hits, least in zip(answers, kth_best, strict=True)]
+    return np.array(found) / k
