@@ -50,6 +50,7 @@ WAYS = {
     "ANNCUR": Way(200, anncur.OneShot()),
     **{f"ADACUR from {name}": Way(200, anncur.Adacur(retriever=name)) for name in ("bm25", "minilm")},
     "AXN, transductive": Way(200, anncur.Axn(retriever="minilm")),
+    "AXN, 1,000 scores a row": Way(200, anncur.Axn(retriever="minilm", n_scored=1000)),
     "AXN, inductive": Way(200, anncur.Axn(retriever="minilm", kind="inductive")),
     OURS: Way(200, anncur.Posterior()),
     "posterior, 40 anchors": Way(40, anncur.Posterior()),

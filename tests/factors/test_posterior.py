@@ -17,10 +17,11 @@ def by_hand(vectors: FloatMatrix, noise: float, scored: FloatMatrix, surprises: 
     return np.linalg.solve(precision, seen.T @ surprises)
 
 
+@pytest.mark.parametrize(("noise_share", "precision"), [(0.1, 1e-5), (1e-5, 1e-8)])  # products in float32, float64
 @pytest.mark.parametrize("rounds", [[12], [1] * 12, [5, 3, 4], [2, 40]])
-def test_rounds_give_what_solving_at_once_gives(rounds: list[int]) -> None:
+def test_rounds_give_what_solving_at_once_gives(rounds: list[int], noise_share: float, precision: float) -> None:
     rng = np.random.default_rng(0)
-    model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=0.1)
+    model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=noise_share)
     posterior = QueryPosterior(2, model)
     orders = np.stack([rng.permutation(60) for _ in range(2)])[:, : sum(rounds)]
     surprises = rng.normal(size=orders.shape)
@@ -31,7 +32,8 @@ def test_rounds_give_what_solving_at_once_gives(rounds: list[int]) -> None:
         done += size
     for row in range(2):
         expected = by_hand(model.vectors, model.noise, orders[row], surprises[row])
-        np.testing.assert_allclose(posterior.query_vectors[row], expected, atol=1e-6)
+        error = np.linalg.norm(posterior.query_vectors[row] - expected)
+        assert error < precision * np.linalg.norm(expected)
 
 
 def test_covariance_is_that_of_the_prior_less_what_is_known() -> None:
@@ -42,7 +44,7 @@ def test_covariance_is_that_of_the_prior_less_what_is_known() -> None:
     seen, unseen = model.vectors[scored[0]].astype(float), model.vectors[others[0]].astype(float)
     left = np.linalg.inv(np.eye(model.width) + seen.T @ seen / model.noise)
     expected = unseen @ left @ unseen.T + model.noise * np.eye(6)
-    np.testing.assert_allclose(posterior.covariance(others)[0], expected * posterior.surprise()[0], atol=1e-6)
+    np.testing.assert_allclose(posterior.covariance(others)[0], expected * posterior.surprise()[0], atol=1e-5)
 
 
 def test_a_query_whose_scores_surprise_is_less_certain() -> None:
@@ -64,7 +66,7 @@ def test_going_on_with_some_queries_leaves_theirs_as_they_were() -> None:
     part.keep(np.array([0, 2]))
     part.observe(second[[0, 2]], surprises[[0, 2], 4:])
     whole.observe(second, surprises[:, 4:])
-    np.testing.assert_allclose(part.query_vectors, whole.query_vectors[[0, 2]])
+    np.testing.assert_allclose(part.query_vectors, whole.query_vectors[[0, 2]], rtol=1e-5)
 
 
 def test_anchor_queries_themselves_have_a_standard_normal_vector() -> None:

@@ -36,8 +36,8 @@ class Axn:
     retriever's (`kind="inductive"`). `retriever` is the named one, else the index's first that has item vectors, such
     as a dual encoder, else its first. `cutoff` is as for ADACUR."""
 
-    n_rounds: int = 5
-    dual_share: float = 0.2
+    n_rounds: int = 10
+    dual_share: float = 0.05
     kind: str = TRANSDUCTIVE
     retriever: str | None = None
     n_scored: int = 100
