@@ -31,7 +31,7 @@ from matrices import read_task, read_world
 
 K, SEARCH_BUDGET, BUDGETS = 10, 100, (50, 100, 200)
 STAGES = (0, 100, 500, 1000)  # searches
-EXPLORES = (0.0, 0.05, 0.2)
+EXPLORES = (0.0, 0.05)
 N_ANCHORS, N_TESTS, N_QUERIES, N_ITEMS = 20, 200, 1300, 5000
 RESULTS = Path(__file__).parent / "results" / "traffic.jsonl"
 
