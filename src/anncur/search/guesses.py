@@ -27,10 +27,13 @@ class Means(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PriorMeans:
-    """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query."""
+    """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query.
+
+    `opening` are the scores of the retriever that a search begins with, where that aren't the best guesses."""
 
     offsets: FloatVector  # (n_items,)
     explained: FloatMatrix | None = None  # (n_queries, n_items)
+    opening: FloatMatrix | None = None  # (n_queries, n_items)
 
     def between(self, start: int, stop: int) -> FloatMatrix:
         offsets = self.offsets[start:stop]
@@ -42,7 +45,7 @@ class PriorMeans:
         return offsets if self.explained is None else offsets + np.take_along_axis(self.explained, positions, axis=1)
 
     def keep(self, rows: Positions) -> PriorMeans:
-        """Those of some of the queries only."""
+        """Those of some of the queries only, which have begun."""
         return PriorMeans(self.offsets, None if self.explained is None else self.explained[rows])
 
 

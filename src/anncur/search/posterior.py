@@ -16,6 +16,7 @@ from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatMatrix, FloatVector, Pos
 from anncur.errors import InputError
 from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
+from anncur.ranking import top_k
 from anncur.search.base import Block, Knowledge, Proposal, Rounds
 from anncur.search.beliefs import Beliefs, PosteriorSettings
 from anncur.search.guesses import PriorMeans, best_guesses
@@ -31,8 +32,8 @@ class Posterior:
     """Scores the best guesses of a Gaussian posterior, in rounds. What is not given is as it was tuned.
 
     `noise_share` is the share of an item's variance that the anchor queries leave unexplained. `retrievers` stand in
-    the prior mean: some of the index's, or () for none. The first round scores `first` items, every other one `growth`
-    times what has been scored."""
+    the prior mean, and one of them may be what searches begin with: some of the index's, or () for none. The first
+    round scores `first` items, every other one `growth` times what has been scored."""
 
     noise_share: float | None = None
     retrievers: Sequence[str] | None = None
@@ -81,7 +82,8 @@ class Posterior:
         """As tuned, but for what was given."""
         settings = beliefs.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
-            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers))
+            opening = settings.opening if settings.opening in self.retrievers else None
+            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers), opening=opening)
         given = {name: getattr(self, name) for name in ("noise_share", "side_share", "first", "growth")}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
@@ -90,6 +92,12 @@ def _for_all(proposals: Sequence[Proposal], going: Positions, n_queries: int) ->
     """Proposals for the queries that go on, and empty ones for the others."""
     by_query = dict(zip(going.tolist(), proposals, strict=True))
     return [by_query.get(query, Proposal(NO_POSITIONS, NO_SCORES)) for query in range(n_queries)]
+
+
+def _found(cheap_scores: FloatVector, n_best: int) -> Positions:
+    """The best of a retriever, without those that it has nothing to say of."""
+    best = top_k(cheap_scores, n_best)
+    return best[cheap_scores[best] > cheap_scores.min()]
 
 
 class PosteriorSearch:
@@ -103,14 +111,18 @@ class PosteriorSearch:
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
     def propose(self, n_best: int) -> list[Proposal]:
-        """The best guesses among what has not been scored."""
-        return best_guesses(
-            self._model.vectors,
-            self._posterior.query_vectors,
-            n_best=n_best,
-            exclude=list(self.scored),
-            prior=self._prior,
-        )
+        """The best guesses among what has not been scored; to begin with, what the opening retriever finds."""
+        if self._prior.opening is None or self.scored.shape[1]:
+            return self._best_guesses(n_best, exclude=list(self.scored))
+        found = [_found(row, n_best) for row in self._prior.opening]
+        others = self._best_guesses(n_best, exclude=found)  # for queries that the retriever finds too little for
+        chosen = [np.concatenate([some, other.positions])[:n_best] for some, other in zip(found, others, strict=True)]
+        guesses = self._prior.at(np.stack(chosen))
+        return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]
+
+    def _best_guesses(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
+        vectors, query_vectors = self._model.vectors, self._posterior.query_vectors
+        return best_guesses(vectors, query_vectors, n_best=n_best, exclude=exclude, prior=self._prior)
 
     def observe(self, positions: Positions, exact_scores: FloatMatrix) -> None:
         """Take in new exact scores; both are (n_queries, n_new)."""

@@ -1,9 +1,10 @@
 """Tunes the method posterior on held-out anchor queries, by the recall that its own rounds reach.
 
-Chooses retrievers, the share of their vectors, the noise and the size of the first round, one after the other; then
-records what the chosen settings find after how many calls, and calibrates the estimate of recall on the same queries.
-For comparison it also records what re-ranking with each retriever would find, and the spectrum of the scores.
-Reads the exact anchor scores of all items or, when there are very many, of a sample; costs no calls."""
+Chooses what a search begins with, the share of retrievers' vectors, the weight of retrievers in the prior mean, the
+noise and the size of the first round, one after the other; then records what the chosen settings find after how many
+calls, and calibrates the estimate of recall on the same queries. For comparison it also records what re-ranking with
+each retriever would find, and the spectrum of the scores. Reads the exact anchor scores of all items or, when there are
+very many, of a sample; costs no calls."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.candidates.base import Retriever, item_vectors
-from anncur.candidates.prior import explain_sample, regress, sampled_features
+from anncur.candidates.prior import CAUTION, explain_sample, regress, sampled_features, scaled
 from anncur.factors.posterior import fit_items
 from anncur.factors.spectrum import spectrum
 from anncur.items import Query
@@ -29,22 +30,30 @@ from anncur.search.sample import ItemScores, Sample, take_sample
 
 STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
-N_FOLDS, N_CHOOSING_FOLDS = 6, 3  # all tell what to expect; these are enough to choose by
+N_FOLDS = 6
+ENOUGH_TO_CHOOSE = 48  # held-out queries; all tell what to expect, so many are enough to choose by
 MOST_CALLS = 500  # that are tried
 BUDGETS = (50, 100, 200, 500)  # that count for the choice, with every k of KS below them
 NOISE_SHARES = (0.01, 0.05, 0.2)
-SIDE_SHARES = (0.0, 0.1, 0.3)
+SIDE_SHARES = (0.0, 0.1, 0.3, 0.6)
+WEIGHTS = (0.0, CAUTION, 1.0)  # of what retrievers say in the prior mean
 FIRST_SIZES = (5, 20)
 LEAST_TO_CHOOSE = 12  # anchor queries; with fewer, a choice would follow chance
-CLEARLY = 0.002  # less is no reason to leave what is simpler
+CLEARLY = 0.001  # less is no reason to leave what is simpler
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Settings but for the coefficients, which every fold regresses anew."""
+    """Settings but for the coefficients, which every fold regresses anew and multiplies with `weight`."""
 
     retrievers: tuple[str, ...]
     settings: PosteriorSettings
+    weight: float = CAUTION
+
+    @property
+    def in_mean(self) -> tuple[str, ...]:
+        """The retrievers that have a say in the prior mean."""
+        return self.retrievers if self.weight else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +78,14 @@ def tune_posterior(
     if scores.n_anchor_queries < 2 * LEAST_ANCHORS:
         return Tuned()
     bench = _Bench.make(scores, queries, retrievers, rng)
-    choice = _Choice(tuple(retrievers), PosteriorSettings(side=next(iter(bench.side_vectors), None), side_share=0.1))
+    choice = _Choice(tuple(retrievers), PosteriorSettings(side=next(iter(bench.side_vectors), None), side_share=0.3))
     if scores.n_anchor_queries >= LEAST_TO_CHOOSE:
         choice = _choose(bench, choice, progress)
     trial = bench.run(choice)
     most_calls = int(min(trial.calls[-1], scores.n_items))
     progress(STAGE, 1, 1)
     return Tuned(
-        settings=replace(choice.settings, coefficients=bench.coefficients(choice.retrievers)),
+        settings=replace(choice.settings, coefficients=bench.coefficients(choice)),
         curve=RecallCurve(trial.found_after, most_calls),
         calibration=calibrate(trial.evidence, trial.recall, trial.calls, bench.ks),
         rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
@@ -87,7 +96,7 @@ def tune_posterior(
 def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
     """One kind of setting after the other, the others as they are."""
     best = bench.worth(choice)
-    steps = (_other_retrievers, _other_sides, _other_noises, _other_firsts)
+    steps = (_other_sides, _other_openings, _other_weights, _other_retrievers, _other_noises, _other_firsts)
     for number, step in enumerate(steps):
         progress(STAGE, number, len(steps) + 1)
         for other in step(choice):
@@ -97,11 +106,21 @@ def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
     return choice
 
 
+def _other_openings(choice: _Choice) -> Iterator[_Choice]:
+    for name in choice.retrievers:
+        yield replace(choice, settings=replace(choice.settings, opening=name))
+
+
+def _other_weights(choice: _Choice) -> Iterator[_Choice]:
+    for weight in WEIGHTS if choice.retrievers else ():
+        if weight != choice.weight:
+            yield replace(choice, weight=weight)
+
+
 def _other_retrievers(choice: _Choice) -> Iterator[_Choice]:
-    names = choice.retrievers
-    for subset in dict.fromkeys([*((name,) for name in names), ()]):
-        if subset != names:
-            yield replace(choice, retrievers=subset)
+    """Each of several alone, if they have any say."""
+    for name in choice.in_mean if len(choice.in_mean) > 1 else ():
+        yield replace(choice, retrievers=(name,))
 
 
 def _other_sides(choice: _Choice) -> Iterator[_Choice]:
@@ -160,14 +179,15 @@ class _Bench:
         """Those that there are enough items for."""
         return tuple(k for k in KS if k <= self.sample.depth) or (1,)
 
-    def coefficients(self, names: Sequence[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    def coefficients(self, choice: _Choice) -> tuple[tuple[str, tuple[float, ...]], ...]:
         """Of retrievers, from all anchor queries."""
-        found = regress(self.sample.vectors.T, {name: self.features[name] for name in names})
-        return tuple(found.items())
+        found = regress(self.sample.vectors.T, {name: self.features[name] for name in choice.in_mean})
+        return tuple(scaled(found, choice.weight).items())
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
-        folds = [self._run_fold(choice, fold, with_estimates=False) for fold in self.folds[:N_CHOOSING_FOLDS]]
+        n_folds = -(-ENOUGH_TO_CHOOSE // max(1, len(self.folds[0])))
+        folds = [self._run_fold(choice, fold, with_estimates=False) for fold in self.folds[:n_folds]]
         found_after = np.concatenate([trial.found_after for trial in folds])
         budgets = [budget for budget in BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
@@ -215,8 +235,9 @@ class _Bench:
         """A search for the queries of a fold that knows nothing of them."""
         kept = np.setdiff1d(np.arange(self.sample.vectors.shape[1]), fold)
         anchor_scores = self.sample.vectors[:, kept]
-        chosen = {name: self.features[name] for name in choice.retrievers}
-        coefficients = regress(anchor_scores.T, {name: found[:, kept] for name, found in chosen.items()})
+        chosen = {name: self.features[name] for name in choice.in_mean}
+        found = regress(anchor_scores.T, {name: of_one[:, kept] for name, of_one in chosen.items()})
+        coefficients = scaled(found, choice.weight)
         explained = explain_sample(chosen, coefficients) if coefficients else None  # (n_queries, n_sampled)
         settings = choice.settings
         model = fit_items(
@@ -226,7 +247,8 @@ class _Bench:
             side_vectors=None if settings.side is None else self.side_vectors[settings.side],
             side_share=settings.side_share,
         )
-        prior = PriorMeans(model.offsets, None if explained is None else explained[fold])
+        opening = None if settings.opening is None else self.features[settings.opening][0][fold]
+        prior = PriorMeans(model.offsets, None if explained is None else explained[fold], opening)
         return PosteriorSearch(model, prior, len(fold))
 
     def _found_after(self, fold: Positions, scored: Positions) -> NDArray[np.int32]:
