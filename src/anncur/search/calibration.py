@@ -73,7 +73,8 @@ def _cheapest_stop(
 ) -> tuple[float, float]:
     """Of the pairs of estimate and calls that give the target on average, the one with the fewest calls on average.
 
-    `estimates` and `truth` are (n_rounds, n_queries). Where no pair gives it, nothing but the budget ends a search."""
+    A standard error above it, because other queries may be a little harder than these. `estimates` and `truth` are
+    (n_rounds, n_queries). Where no pair gives it, nothing but the budget ends a search."""
     best = (np.inf, 1.0, UNLIMITED)
     queries = np.arange(truth.shape[1])
     for threshold in THRESHOLDS:
@@ -81,7 +82,8 @@ def _cheapest_stop(
         first = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(estimates) - 1)
         for last, most_calls in enumerate(calls.tolist()):
             stops = np.minimum(first, last)
-            if truth[stops, queries].mean() >= target - ROUNDING:
+            reached = truth[stops, queries]
+            if reached.mean() - reached.std() / np.sqrt(len(queries)) >= target - ROUNDING:
                 best = min(best, (float(calls[stops].mean()), float(threshold), most_calls))
                 break  # more calls only cost more
     return best[1], best[2]

@@ -23,6 +23,7 @@ from anncur.items import Query
 from anncur.progress import Progress, silent
 from anncur.search.beliefs import NEVER, PosteriorSettings, RecallCurve, Tuned
 from anncur.search.calibration import KS, calibrate
+from anncur.search.folds import make_folds
 from anncur.search.guesses import PriorMeans
 from anncur.search.lesson import LEAST_ANCHORS
 from anncur.search.posterior import N_SIGNS, PosteriorSearch
@@ -164,7 +165,7 @@ class _Bench:
         vectors = {name: item_vectors(retriever) for name, retriever in retrievers.items()}
         return cls(
             sample,
-            np.array_split(held_out, min(N_FOLDS, n_queries // LEAST_ANCHORS)),
+            make_folds(queries, held_out, n_folds=min(N_FOLDS, n_queries // LEAST_ANCHORS)),
             sampled_features(retrievers, queries, sample.positions),
             {name: found[sample.positions] for name, found in vectors.items() if found is not None},
         )
