@@ -8,7 +8,6 @@ themselves (`best_splits`). Reads exact scores, feeds experiments; no scorer and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -66,15 +65,16 @@ def recall_rows(cells: Iterable[Cell], exact_scores: FloatMatrix, guess: Guess) 
         for cell in some:
             assert cell.k is not None and cell.n_rerank is not None, "recall is that of a k at a depth"
             yield Row(
-                cell, {"recall": float(curve[cell.k, cell.n_rerank].mean()), "calls": cell.cost, "n_tests": len(exact_scores)}
+                cell,
+                {
+                    "recall": float(curve[cell.k, cell.n_rerank].mean()),
+                    "calls": cell.cost,
+                    "n_tests": len(exact_scores),
+                },
             )
 
 
 def best_splits(rows: Sequence[Row]) -> list[Row]:
     """Of ANNCUR's rows at a cost, those with the best split, chosen on test; the rows of other methods as they are."""
-    best: list[Row] = []
     columns = ("experiment", "world", "scorer", "data", "seed", "n_anchor_queries", "n_items", "method", "k", "cost")
-    for some in grouped(rows, *columns).values():
-        chosen = max(some, key=lambda row: row["recall"])
-        best.append(Row(replace(chosen.cell, part="best of all splits"), chosen.values) if len(some) > 1 else chosen)
-    return best
+    return [max(some, key=lambda row: float(row["recall"])) for some in grouped(rows, *columns).values()]

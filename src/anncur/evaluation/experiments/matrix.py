@@ -1,0 +1,183 @@
+"""Score matrices themselves: heatmaps over anchors of recall and of approximation error, rank, histograms, and what an
+index costs beyond the scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.evaluation.paper import ANNCUR, PAPER, paper_guesses, paper_link_matrix, random_split
+from anncur.evaluation.protocols import build
+from anncur.evaluation.recall import recall_curve
+from anncur.evaluation.rows import Batch, Cell, Row
+from anncur.evaluation.study import Study
+from anncur.evaluation.tasks import Split
+from anncur.factors.cur import (
+    PAPER_CUTOFF,
+    approximate,
+    energy_rank,
+    link_matrix,
+    numerical_rank,
+    oracle_link_matrix,
+    relative_error,
+)
+
+CUTOFF = 1e-2  # what we take where nothing is tuned
+CUT, ORACLE = "ANNCUR, cutoff 0.01", "oracle CUR"
+PAPER_TOLERANCE = 1.2e-3  # what the tolerance of `matrix_rank` comes to for the paper's 3374 x 10031 in float32
+ENERGIES = (0.9, 0.95, 0.99)
+BINS = np.linspace(-6, 12, 73)  # in standard deviations: good scores lie far on the right
+N_MOMENTS = {"skewness": 3, "kurtosis": 4}
+SCORING, INVERSE, VECTORS, MIPS, TUNING = "scoring", "pseudo-inverse", "item vectors", "MIPS index", "tuning"
+
+
+def heatmap(study: Study) -> Iterator[Batch]:
+    """Recall and approximation error for numbers of anchor queries and items, on all other queries.
+
+    Three link matrices: the paper's, one with small singular values cut off, and the oracle's."""
+    sizes = study.sizes
+    for seed in range(sizes.n_grid_seeds):
+        for n_anchor_queries in sizes.grid:
+            for n_anchor_items in sizes.grid:
+                columns = {"n_anchor_queries": n_anchor_queries, "n_anchor_items": n_anchor_items, "seed": seed}
+                cells = [
+                    study.cell("heatmap", method, protocol=PAPER, k=sizes.grid_k, n_rerank=sizes.grid_depth, **columns)
+                    for method in LINKS
+                ]
+                yield Batch(cells, lambda missing: _heat(study, missing))
+
+
+def _heat(study: Study, cells: Sequence[Cell]) -> Iterator[Row]:
+    exact_scores = study.task.exact_scores
+    for cell in cells:
+        assert cell.n_anchor_queries and cell.n_anchor_items and cell.k and cell.n_rerank, "a cell of the grid"
+        split = random_split(len(exact_scores), n_anchors=cell.n_anchor_queries, seed=cell.seed)
+        anchor_items = np.random.default_rng([cell.seed, 1]).permutation(exact_scores.shape[1])[: cell.n_anchor_items]
+        guesses = LINKS[cell.method](exact_scores, split, anchor_items)
+        tests = exact_scores[split.tests]
+        recalls = recall_curve(guesses, tests, [cell.k], [cell.n_rerank])[cell.k, cell.n_rerank]
+        yield Row(
+            cell, {"recall": float(recalls.mean()), "error": relative_error(tests, guesses), "n_tests": len(tests)}
+        )
+
+
+def _guess_as_paper(exact_scores: FloatMatrix, split: Split, anchor_items: Positions) -> FloatMatrix:
+    return paper_guesses(exact_scores[split.anchors], exact_scores[split.tests], anchor_items)
+
+
+def _guess_with_cutoff(exact_scores: FloatMatrix, split: Split, anchor_items: Positions) -> FloatMatrix:
+    anchor_scores = exact_scores[split.anchors]
+    link = link_matrix(anchor_scores[:, anchor_items], cutoff=CUTOFF)
+    return approximate(exact_scores[split.tests][:, anchor_items], link, anchor_scores)
+
+
+def _guess_by_oracle(exact_scores: FloatMatrix, split: Split, anchor_items: Positions) -> FloatMatrix:
+    """With the link matrix that knows all scores, those of the test queries too."""
+    link = oracle_link_matrix(exact_scores, split.anchors, anchor_items, cutoff=PAPER_CUTOFF)
+    return approximate(exact_scores[split.tests][:, anchor_items], link, exact_scores[split.anchors])
+
+
+LINKS: dict[str, Callable[[FloatMatrix, Split, Positions], FloatMatrix]] = {
+    ANNCUR: _guess_as_paper,
+    CUT: _guess_with_cutoff,
+    ORACLE: _guess_by_oracle,
+}
+
+
+def rank(study: Study) -> Iterator[Batch]:
+    """The rank of the score matrix: by NumPy's tolerance, by the one of the paper's matrices, and by energy."""
+    ways: dict[str, Callable[[FloatMatrix], dict[str, Any]]] = {
+        "NumPy's tolerance": lambda scores: numerical_rank(scores.astype(np.float32))._asdict(),
+        "the paper's tolerance": lambda scores: numerical_rank(scores, tolerance=PAPER_TOLERANCE)._asdict(),
+        **{f"{share:.0%} of the energy": lambda scores, share=share: _energy(scores, share) for share in ENERGIES},
+    }
+    cells = {study.cell("rank", "scorer", part=name): way for name, way in ways.items()}
+
+    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
+        for cell in missing:
+            scores = study.task.exact_scores
+            yield Row(cell, {**cells[cell](scores), "n_queries": len(scores)})
+
+    yield Batch(list(cells), measure)
+
+
+def _energy(scores: FloatMatrix, share: float) -> dict[str, Any]:
+    """Around the mean of all scores, which would hold most of it."""
+    return {"rank": energy_rank(scores - scores.mean(), share), "energy": share}
+
+
+def histogram(study: Study) -> Iterator[Batch]:
+    """How the scores of the scorer and of each retriever are distributed, in standard deviations from their mean."""
+    for method in ("scorer", *(each.name for each in study.retrievers)):
+        cells = [study.cell("histogram", method, part=part) for part in (*map(str, range(len(BINS) - 1)), *N_MOMENTS)]
+        yield Batch(cells, lambda missing, method=method: _distribution(missing, _scores_of(study, method)))
+
+
+def _scores_of(study: Study, method: str) -> FloatVector:
+    if method == "scorer":
+        return study.task.exact_scores.ravel()
+    (retriever,) = [each for each in study.retrievers if each.name == method]
+    return retriever.scores(study.task.queries).ravel()
+
+
+def _distribution(cells: Sequence[Cell], scores: FloatVector) -> Iterator[Row]:
+    standard = (scores - scores.mean(dtype=np.float64)) / (scores.std(dtype=np.float64) or 1.0)
+    shares = np.histogram(np.clip(standard, BINS[0], BINS[-1]), BINS)[0] / len(standard)
+    for cell in cells:
+        if cell.part in N_MOMENTS:
+            yield Row(cell, {"value": float((standard ** N_MOMENTS[cell.part]).mean())})
+        else:
+            place = int(cell.part)
+            yield Row(cell, {"score": float(BINS[place : place + 2].mean()), "share": float(shares[place])})
+
+
+def indexing(study: Study) -> Iterator[Batch]:
+    """The seconds of each stage of indexing: scoring where its pace is known, and all that is not scoring."""
+    pace, n_items = study.task.seconds_per_pair, len(study.task.items)
+    for n_anchor_queries in study.sizes.n_anchor_queries:
+        n_anchor_items = study.sizes.n_anchor_items[-1]
+        columns = {"n_anchor_queries": n_anchor_queries, "n_anchor_items": n_anchor_items}
+        stages = [INVERSE, VECTORS, MIPS, TUNING, *([] if pace is None else [SCORING])]
+        cells = [study.cell("indexing", ANNCUR, part=stage, **columns) for stage in stages]
+
+        def measure(missing: Sequence[Cell], n_anchor_queries: int = n_anchor_queries) -> Iterator[Row]:
+            seconds = _stages(study, n_anchor_queries)
+            if pace is not None:
+                seconds[SCORING] = pace * n_anchor_queries * n_items
+            yield from (Row(cell, {"seconds": seconds[cell.part]}) for cell in missing)
+
+        yield Batch(cells, measure)
+
+
+def _stages(study: Study, n_anchor_queries: int) -> dict[str, float]:
+    """The seconds of what comes after scoring."""
+    scores = study.task.exact_scores
+    split = random_split(len(scores), n_anchors=n_anchor_queries, seed=0)
+    anchor_scores = scores[split.anchors]
+    anchor_items = np.random.default_rng(0).permutation(scores.shape[1])[: study.sizes.n_anchor_items[-1]]
+    link, for_inverse = _timed(lambda: paper_link_matrix(anchor_scores[:, anchor_items]))
+    vectors, for_vectors = _timed(lambda: np.ascontiguousarray((link @ anchor_scores).T))
+    _, for_mips = _timed(lambda: _mips_index(vectors))
+    _, for_tuning = _timed(lambda: build(study.task, split, study.retrievers))
+    return {INVERSE: for_inverse, VECTORS: for_vectors, MIPS: for_mips, TUNING: for_tuning}
+
+
+def _mips_index(vectors: FloatMatrix) -> object:
+    """A graph for search by inner product, where faiss is installed; else what an exact search needs, which is a copy."""
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return vectors.copy()
+    index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    index.add(vectors)
+    return index
+
+
+def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    made = make()
+    return made, time.perf_counter() - started

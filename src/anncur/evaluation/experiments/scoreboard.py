@@ -1,0 +1,181 @@
+"""All methods side by side in the `sound` protocol, and what the task's own judges say as more items are scored.
+
+Rows keep how much each test query found, and a row for each seed tells the documents that the queries come from, so
+that intervals can be taken over documents."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anncur.evaluation.baselines import FixedItems
+from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
+from anncur.evaluation.judgements import judge, write_run
+from anncur.evaluation.paper import ANNCUR
+from anncur.evaluation.protocols import Outcome, build, measure
+from anncur.evaluation.recall import recalls
+from anncur.evaluation.rows import Batch, Cell, Row
+from anncur.evaluation.study import Study
+from anncur.evaluation.tasks import Split, Task, split_by_group
+from anncur.index.index import Index
+from anncur.index.report import rerank_name
+from anncur.search.adacur import Adacur
+from anncur.search.axn import Axn
+from anncur.search.base import Policy
+from anncur.search.exhaustive import Exhaustive
+from anncur.search.one_shot import OneShot
+from anncur.search.posterior import Posterior
+from anncur.search.rerank import Rerank
+from anncur.search.sparse_factors import INDUCTIVE, TRANSDUCTIVE
+
+SOUND = "sound"
+DOCUMENTS = "documents"
+RUN_DEPTH = 100  # items of a query in a run
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """An index that knows the anchors of a split, and the test queries."""
+
+    task: Task
+    split: Split
+    index: Index
+
+
+class Grounds:
+    """The grounds of a study, of which the last one is kept: an index is as large as the scores that it knows."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._made: dict[tuple[int, bool], Ground] = {}
+
+    def get(self, seed: int, *, of_items: bool = False) -> Ground:
+        """The ground of a seed, or with items in the place of its anchor queries."""
+        key = (seed, of_items)
+        if key not in self._made:
+            self._made = {key: self._make(seed, of_items)}
+        return self._made[key]
+
+    def _make(self, seed: int, of_items: bool) -> Ground:
+        task, split = self._study.task, self.split(seed)
+        if not of_items:
+            return Ground(task, split, build(task, split, self._study.retrievers, seed=seed))
+        task, n_items = task.item_task(), len(task.item_task().queries) - len(task.queries)
+        split = Split(np.arange(n_items), split.tests + n_items)
+        return Ground(task, split, build(task, split, [], seed=seed))
+
+    def split(self, seed: int) -> Split:
+        """Test queries from documents that no anchor query comes from."""
+        sizes = self._study.sizes
+        n_anchors = sizes.n_anchor_queries[-1]
+        return split_by_group(self._study.task.groups, n_anchors=n_anchors, n_tests=sizes.n_tests, seed=seed)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method as it is measured: over anchor queries or over items, with budgets above the least."""
+
+    policy: Policy
+    over_items: bool = False
+    above: int = 0
+
+
+def ways(study: Study) -> dict[str, Way]:
+    """All methods that the study has the parts for."""
+    first = study.first_stage()
+    found = {rerank_name(each.name): Way(Rerank(each.name)) for each in study.retrievers_for(_n_anchors(study))}
+    found |= {ANNCUR: Way(OneShot())}
+    found |= {f"{ANNCUR}, {n} anchors": Way(OneShot(n_anchor_items=n), above=n) for n in study.sizes.n_anchor_items}
+    found |= {f"ADACUR from {first.name}": Way(Adacur(retriever=first.name))}
+    found |= {f"AXN, {TRANSDUCTIVE}": Way(Axn(retriever=first.name))}
+    if first.item_vectors() is not None and importlib.util.find_spec("torch") is not None:
+        found |= {f"AXN, {INDUCTIVE}": Way(Axn(retriever=first.name, kind=INDUCTIVE))}
+    if study.task.item_scores is not None:
+        found |= {FIXED_ITEM: Way(FixedItems(study.task.item_scores.items), over_items=True)}
+        found |= {ITEM_CUR: Way(OneShot(), over_items=True)}
+    return {**found, Posterior.name: Way(Posterior())}
+
+
+def scoreboard(study: Study) -> Iterator[Batch]:
+    """Every method, k and budget, for several splits by document; exhaustive search once for each, as a check."""
+    grounds = Grounds(study)
+    for seed in range(study.sizes.n_seeds):
+        columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
+        yield _documents(study, grounds, columns)
+        exhaustive = {Exhaustive.name: (Way(Exhaustive()), (len(study.task.items),))}
+        for name, (way, budgets) in {
+            **{n: (w, study.sizes.costs) for n, w in ways(study).items()},
+            **exhaustive,
+        }.items():
+            cells = [
+                study.cell("scoreboard", name, k=k, cost=budget, **columns)
+                for budget in budgets
+                for k in study.sizes.ks
+                if k < budget and way.above < budget
+            ]
+            yield Batch(cells, lambda missing, way=way, seed=seed: _measure(grounds, way, missing, seed))
+
+
+def depth(study: Study) -> Iterator[Batch]:
+    """The task's own metrics as more items are scored: where a scorer is worse than it seems, they fall."""
+    if study.task.qrels is None:
+        return
+    grounds = Grounds(study)
+    columns = {"protocol": SOUND, "n_anchor_queries": _n_anchors(study), "k": 10}
+    methods = {rerank_name(each.name): Rerank(each.name) for each in study.retrievers} | {Posterior.name: Posterior()}
+    budgets = [cost for cost in (10, 20, *study.sizes.costs) if cost >= 10]
+    cells = {
+        study.cell("depth", name, cost=cost, **columns): policy for name, policy in methods.items() for cost in budgets
+    }
+    cells[study.cell("depth", Exhaustive.name, cost=len(study.task.items), **columns)] = Exhaustive()
+    for cell, policy in cells.items():
+        yield Batch([cell], lambda missing, policy=policy: _judged(study, grounds.get(0), policy, missing))
+
+
+def _n_anchors(study: Study) -> int:
+    return study.sizes.n_anchor_queries[-1]
+
+
+def _documents(study: Study, grounds: Grounds, columns: dict[str, Any]) -> Batch:
+    """The documents of a seed's test queries, by their numbers in the task."""
+    _, group_of = np.unique(np.asarray(study.task.groups), return_inverse=True)
+
+    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
+        yield from (Row(cell, {"groups": group_of[grounds.split(cell.seed).tests].tolist()}) for cell in missing)
+
+    return Batch([study.cell("scoreboard", "", part=DOCUMENTS, **columns)], measure)
+
+
+def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell], seed: int) -> Iterator[Row]:
+    ground = grounds.get(seed, of_items=way.over_items)
+    wanted = {(cell.k, cell.cost): cell for cell in cells}
+    budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
+    ks = sorted({cell.k for cell in cells if cell.k is not None})
+    for outcome in measure(ground.index, ground.task, ground.split, way.policy, ks=ks, budgets=budgets):
+        cell = wanted.get((outcome.k, outcome.budget))
+        if cell is not None:
+            yield Row(cell, _values(outcome))
+
+
+def _values(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "recall": float(outcome.recalls.mean()),
+        "calls": float(outcome.calls.mean()),
+        "seconds": outcome.seconds,
+        "found": np.rint(outcome.recalls * outcome.k).astype(int).tolist(),
+    }
+
+
+def _judged(study: Study, ground: Ground, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
+    assert study.task.qrels is not None, "only where there are judgements"
+    (cell,) = cells
+    queries = [ground.task.queries[position] for position in ground.split.tests.tolist()]
+    answers = ground.index.search_many(queries, RUN_DEPTH, cell.cost, method=policy)
+    if study.runs is not None:
+        write_run(study.runs / f"{cell.method.replace(' ', '-')}-{cell.cost}.trec", answers, name=cell.method)
+    found = recalls(answers, ground.task.exact_scores[ground.split.tests], 10)
+    yield Row(cell, {**judge(answers, study.task.qrels), "recall": float(found.mean()), "n_tests": len(queries)})
