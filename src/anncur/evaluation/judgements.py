@@ -1,4 +1,6 @@
-"""The task's own metrics against what judges said, by ir-measures, and runs in TREC's format. Needs the extra `bench`."""
+"""The task's own metrics against what judges said, by ir-measures, and runs in TREC's format.
+
+Reads hits and judgements, feeds experiments. Needs the extra `bench`."""
 
 from __future__ import annotations
 

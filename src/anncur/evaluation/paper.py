@@ -63,7 +63,8 @@ def recall_rows(cells: Iterable[Cell], exact_scores: FloatMatrix, guess: Guess) 
         depths = sorted({cell.n_rerank for cell in some if cell.n_rerank is not None})
         curve = recall_curve(guess(method, n_anchor_items), exact_scores, ks, depths)
         for cell in some:
-            assert cell.k is not None and cell.n_rerank is not None, "recall is that of a k at a depth"
+            assert cell.k, "recall is that of a k"
+            assert cell.n_rerank, "at a depth"
             yield Row(
                 cell,
                 {

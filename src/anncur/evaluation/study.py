@@ -86,8 +86,8 @@ PRESETS = {"quick": QUICK, "paper": Sizes()}
 class Study:
     """A task with the retrievers that all methods have.
 
-    A retriever called `name@500` was distilled from 500 anchor queries, and is compared where there are as many. Runs in
-    TREC's format go to the folder `runs`."""
+    A retriever called `name@500` was distilled from 500 anchor queries, and is compared where there are as many.
+    Runs in TREC's format go to the folder `runs`."""
 
     task: Task
     retrievers: Sequence[StoredRetriever]
@@ -109,7 +109,7 @@ class Study:
         return [each for each in self.retrievers if each.name.partition("@")[2] in ("", str(n_anchor_queries))]
 
     def first_stage(self) -> StoredRetriever:
-        """What adaptive methods begin with: the first retriever with item vectors, such as a dual encoder, or the first."""
+        """What adaptive methods begin with: the first retriever that has item vectors, else the first."""
         return next((each for each in self.retrievers if each.item_vectors() is not None), self.retrievers[0])
 
     def take_items(self, positions: Positions) -> Study:

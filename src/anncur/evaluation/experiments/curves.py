@@ -54,7 +54,7 @@ def anchor_queries(study: Study) -> Iterator[Batch]:
 
 
 def world_size(study: Study) -> Iterator[Batch]:
-    """The recall at one cost among the first so many items, the same queries for all: smaller worlds lie in larger ones."""
+    """The recall at one cost in nested worlds, with the same queries."""
     sizes = study.sizes
     order = nested_items(len(study.task.items))
     for size in sizes.world_sizes:
@@ -102,7 +102,7 @@ class Guesses:
 def _depth_batch(
     study: Study, experiment: str, methods: Sequence[tuple[str, int | None]], n_anchor_queries: int
 ) -> Batch:
-    """fixedITEM's calls are never charged, as in the paper; those of other anchor items are."""
+    """FixedITEM's calls are never charged, as in the paper; those of other anchor items are."""
     cells = [
         study.cell(
             experiment,

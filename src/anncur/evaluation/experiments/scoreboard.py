@@ -147,7 +147,7 @@ def _documents(study: Study, grounds: Grounds, columns: dict[str, Any]) -> Batch
     def measure(missing: Sequence[Cell]) -> Iterator[Row]:
         yield from (Row(cell, {"groups": group_of[grounds.split(cell.seed).tests].tolist()}) for cell in missing)
 
-    return Batch([study.cell("scoreboard", "", part=DOCUMENTS, **columns)], measure)
+    return Batch([study.cell("scoreboard", DOCUMENTS, **columns)], measure)
 
 
 def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell], seed: int) -> Iterator[Row]:
