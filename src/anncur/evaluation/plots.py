@@ -33,29 +33,38 @@ Draw: TypeAlias = Callable[[Sequence[Row]], "Figure"]
 
 
 @dataclass(frozen=True)
+class Sheet:
+    """A kind of figure: the experiment whose rows it shows, a figure for each value of some columns."""
+
+    name: str
+    experiment: str
+    draw: Draw
+    columns: tuple[str, ...]
+    caption: str
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure in a file, and what it shows."""
 
     file: Path
-    experiment: str
+    sheet: str
     caption: str
 
 
 def draw_all(rows: Sequence[Row], folder: Path) -> list[Picture]:
     """A figure for every experiment, world and scorer that there are rows of."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [picture for experiment in FIGURES for picture in _draw(experiment, rows, folder)]
+    return [picture for sheet in SHEETS for picture in _draw(sheet, rows, folder)]
 
 
-def _draw(experiment: str, rows: Sequence[Row], folder: Path) -> Iterator[Picture]:
-    draw, columns, caption = FIGURES[experiment]
-    for key, some in grouped(select(rows, experiment=experiment), *columns).items():
-        name = "-".join(part.replace(" ", "-") for part in map(str, (experiment, *key)) if part)
-        file = folder / f"{_safe(name)}.png"
-        figure = draw(some)
-        figure.suptitle(_title(some, columns))
+def _draw(sheet: Sheet, rows: Sequence[Row], folder: Path) -> Iterator[Picture]:
+    for key, some in grouped(select(rows, experiment=sheet.experiment), *sheet.columns).items():
+        file = folder / f"{_safe('-'.join(map(str, (sheet.name, *key))))}.png"
+        figure, title = sheet.draw(some), _title(some, sheet.columns)
+        figure.suptitle(title)
         figure.savefig(file, dpi=110)
-        yield Picture(file, experiment, f"{caption} {_title(some, columns)}.")
+        yield Picture(file, sheet.name, f"{title}. {sheet.caption}")
 
 
 def _title(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -66,7 +75,7 @@ def _title(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _safe(name: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "-_.@" else "_" for sign in name)
+    return "".join(sign if sign.isalnum() or sign in "-.@" else "-" for sign in name)
 
 
 def draw_depths(rows: Sequence[Row]) -> Figure:
@@ -301,18 +310,63 @@ def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 WORLD = ("world", "scorer")
 BY_ANCHORS = (*WORLD, "n_anchor_queries")
-FIGURES: dict[str, tuple[Draw, tuple[str, ...], str]] = {
-    "scoreboard": (
+SHEETS = (
+    Sheet(
+        "scoreboard",
+        "scoreboard",
         draw_scoreboard,
         BY_ANCHORS,
-        "All methods in the sound protocol, with 95% intervals over documents:",
+        "All methods in the sound protocol; the bands are 95% intervals over documents.",
     ),
-    "recall-at-depth": (draw_depths, BY_ANCHORS, "Recall against items retrieved, in the paper's protocol:"),
-    "recall-at-cost": (draw_costs, BY_ANCHORS, "Recall against cost, the best split of each chosen on test:"),
-    "anchor-queries": (draw_anchor_queries, WORLD, "Recall at one cost against the number of anchor queries:"),
-    "world-size": (draw_world_sizes, WORLD, "Recall at one cost against the size of the world:"),
-    "item-item": (draw_depths, WORLD, "Baselines over item-item scores, beside ANNCUR:"),
-    "heatmap": (draw_heatmap, WORLD, "Recall and approximation error over anchors, means over seeds:"),
-    "histogram": (draw_histogram, WORLD, "Scores of all pairs:"),
-    "depth": (draw_judged, WORLD, "The task's own metrics as more items are scored:"),
-}
+    Sheet(
+        "recall-at-depth",
+        "recall-at-depth",
+        draw_depths,
+        BY_ANCHORS,
+        "Recall against items retrieved in the paper's protocol, what anchor items cost left out.",
+    ),
+    Sheet(
+        "recall-at-cost",
+        "recall-at-cost",
+        draw_costs,
+        BY_ANCHORS,
+        "Recall against cost in the paper's protocol: ANNCUR with the best split of each cost, chosen on test.",
+    ),
+    Sheet(
+        "splits",
+        "recall-at-cost",
+        draw_splits,
+        BY_ANCHORS,
+        "ANNCUR with all splits of a cost in the paper's protocol; grey is the share that the paper found best.",
+    ),
+    Sheet(
+        "anchor-queries",
+        "anchor-queries",
+        draw_anchor_queries,
+        WORLD,
+        "Recall at one cost against the number of anchor queries, in the paper's protocol.",
+    ),
+    Sheet(
+        "world-size",
+        "world-size",
+        draw_world_sizes,
+        WORLD,
+        "Recall at one cost in nested worlds, in the paper's protocol.",
+    ),
+    Sheet(
+        "item-item",
+        "item-item",
+        draw_depths,
+        WORLD,
+        "Baselines that compare items with items, beside ANNCUR, in the paper's protocol; no anchors are charged.",
+    ),
+    Sheet(
+        "heatmap",
+        "heatmap",
+        draw_heatmap,
+        WORLD,
+        "Means over seeds of recall and of the relative error, on all queries that are no anchors.",
+    ),
+    Sheet("histogram", "histogram", draw_histogram, WORLD, "The scores of all pairs."),
+    Sheet("depth", "depth", draw_judged, WORLD, "The task's own metrics as more items are scored."),
+)

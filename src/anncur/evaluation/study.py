@@ -42,6 +42,11 @@ class Sizes:
     bar_cost: int = 500
     world_sizes: tuple[int, ...] = ()
 
+    @property
+    def n_queries(self) -> int:
+        """Those that are needed for anchors and tests."""
+        return max(self.n_anchor_queries) + self.n_tests
+
     def within(self, task: Task) -> Sizes:
         """What of this a task has enough queries and items for."""
         n_queries, n_items = task.exact_scores.shape
