@@ -190,7 +190,8 @@ def _heat(axes: Axes, values: np.ndarray[Any, Any], title: str, norm: Normalize,
     axes.imshow(values, norm=norm, cmap="cividis", aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         colour = "black" if norm(value) > 0.5 else "white"
-        axes.text(column, row, f"{value:.{digits}f}", color=colour, ha="center", va="center")
+        shown = "" if np.isnan(value) else f"{value:.{digits}f}"
+        axes.text(column, row, shown, color=colour, ha="center", va="center")
     axes.set_title(title, fontsize=10)
 
 

@@ -173,7 +173,7 @@ def _rank(rows: Sequence[Row]) -> Iterator[Block]:
 def _histogram(rows: Sequence[Row]) -> Iterator[Block]:
     lines = []
     for (world, scorer, method), some in grouped(rows, "world", "scorer", "method").items():
-        moments = [f"{select(some, part=name)[0]['value']:.2f}" for name in N_MOMENTS]
+        moments = [f"{mean(select(some, part=name), 'value'):.2f}" for name in N_MOMENTS]
         lines.append([world, scorer if method == "scorer" else method, *moments])
     yield Table(["world", "scores of", *N_MOMENTS], lines)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -140,9 +141,9 @@ def distinct(rows: Iterable[Row], column: str) -> list[Any]:
     return sorted({getattr(row.cell, column) for row in rows} - {None, ""})
 
 
-def mean(rows: Iterable[Row], name: str) -> float:
-    """The mean of what was measured."""
-    return float(np.mean([row[name] for row in rows]))
+def mean(rows: Sequence[Row], name: str) -> float:
+    """The mean of what was measured; no number where nothing was."""
+    return float(np.mean([row[name] for row in rows])) if rows else math.nan
 
 
 def circumstances() -> dict[str, Any]:
