@@ -11,12 +11,11 @@ from anncur.evaluation.claims import (
     CONFIRMED,
     DIFFERENT,
     NOT_MEASURED,
-    PAIR,
     REFUTED,
-    TRAINING,
     judge_claims,
 )
 from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCORING, VECTORS
+from anncur.evaluation.experiments.models import PAIR, TRAINING
 from anncur.evaluation.paper import ANNCUR
 from anncur.evaluation.rows import Cell, Row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -99,8 +99,10 @@ def run(
     with needs_extra("bench"):
         import matplotlib  # noqa: F401  # before anything is paid for
 
-        from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
+        from anncur.evaluation.experiments.suite import EXPERIMENTS, check_names, run_experiments
         from anncur.evaluation.report import write_report
+    names, cheap = experiment or list(EXPERIMENTS), load_retrievers(retriever or ("bm25", "tfidf"))
+    check_names(names)
     sizes = _sizes(preset, anchors, tests, seeds)
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     data = None if corpus is None else _own_data(corpus, queries, qrels, n_items=items, seed=seed)
@@ -113,10 +115,10 @@ def run(
             task = own_task(drawn, guarded, scorer, kept, tell=tell, progress=progress)
         if item_anchors:
             task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
-        retrievers = _retrievers(retriever or ("bm25", "tfidf"), task)
+        retrievers = [StoredRetriever(each, task.queries, task.items) for each in cheap.values()]
         study = Study(task, retrievers, _enough_anchors(sizes, task, tests), runs=out / "runs")
         file = RowFile(out / "rows.jsonl")
-        n_made = run_experiments(study, file, experiment or list(EXPERIMENTS), progress=progress)
+        n_made = run_experiments(study, file, names, progress=progress)
         pages = write_report(file.rows, out)
     _show(n_made, file.path, pages, as_json=as_json)
 
@@ -154,9 +156,9 @@ def _sizes(preset: str, anchors: int | None, tests: int | None, seeds: int | Non
         most = whole_number("anchors", anchors, least=1)
         fewer = tuple(number for number in sizes.n_anchor_queries if number < most)
         sizes = replace(sizes, n_anchor_queries=(*fewer, most))
-    given = {"n_tests": tests, "n_seeds": seeds}
-    least = {name: whole_number(name, value, least=1) for name, value in given.items() if value is not None}
-    return replace(sizes, **least)
+    n_tests = sizes.n_tests if tests is None else whole_number("tests", tests, least=1)
+    n_seeds = sizes.n_seeds if seeds is None else whole_number("seeds", seeds, least=1)
+    return replace(sizes, n_tests=n_tests, n_seeds=n_seeds)
 
 
 def _enough_anchors(sizes: Sizes, task: Task, tests: int | None) -> Sizes:
@@ -176,10 +178,6 @@ def _own_data(corpus: Path, queries: Path | None, qrels: str | None, *, n_items:
         groups = [document or f"query {place}" for place, document in enumerate(documents)]
         data = OwnData(corpus.name.partition(".")[0], list(read_items(corpus)), found, groups)
     return data if n_items is None else draw_items(data, whole_number("items", n_items, least=1), seed=seed)
-
-
-def _retrievers(names: Iterable[str], task: Task) -> list[StoredRetriever]:
-    return [StoredRetriever(each, task.queries, task.items) for each in load_retrievers(names).values()]
 
 
 def _teller(*, as_json: bool) -> Callable[[Cost], None]:

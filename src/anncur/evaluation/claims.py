@@ -5,6 +5,7 @@ rows, feeds the report; measures nothing itself."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,13 +15,12 @@ import numpy as np
 
 from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
 from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCORING, VECTORS
+from anncur.evaluation.experiments.models import PAIR, TRAINING
 from anncur.evaluation.paper import ANNCUR, best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.index.report import rerank_name
 
 CONFIRMED, REFUTED, DIFFERENT, NOT_MEASURED = "confirmed", "refuted", "different", "not measured"
-TRAINING = "training"  # the stage of a distillation beside those of indexing
-PAIR, MATCH = "distillation, pair", "distillation, match"
 COLLAPSE = 0.05  # a loss of recall that nobody takes for noise
 NEGLIGIBLE = 0.01  # a share of the time
 FLAT = 1.5  # a ratio of times between the largest and the smallest world
@@ -281,7 +281,7 @@ def _indexings(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _seconds(rows: Sequence[Row], *stages: str) -> float:
     """Of some stages of our indexing together."""
-    return sum(row["seconds"] for row in rows if row.cell.part in stages and row.cell.method == ANNCUR)
+    return math.fsum(row["seconds"] for row in rows if row.cell.part in stages and row.cell.method == ANNCUR)
 
 
 def _level_with_scratch(rows: Sequence[Row]) -> Finding | None:

@@ -95,8 +95,11 @@ def draw_scoreboard(rows: Sequence[Row]) -> Figure:
 
     def band(axes: Axes, some: Sequence[Row], style: dict[str, Any]) -> None:
         found = [interval_of(cell, documents) for cell in grouped(some, "cost").values()]
-        limits = [[100 * max(each.low, 0) for each in found], [100 * min(each.high, 1) for each in found]]
-        axes.fill_between([cost for (cost,) in grouped(some, "cost")], *limits, color=style["color"], alpha=0.12, lw=0)
+        low = [100 * max(each.low, 0) for each in found]
+        high = [100 * min(each.high, 1) for each in found]
+        axes.fill_between(
+            [cost for (cost,) in grouped(some, "cost")], low, high, color=style["color"], alpha=0.12, lw=0
+        )
 
     return _panels_by_k(measured, "cost", "calls of the scorer for a query", band)
 

@@ -43,7 +43,7 @@ def recall_curve(
     Both matrices are (n_queries, n_items): the paper's Top-k-Recall@k_r, where the depth is k_r."""
     best = np.stack([top_k(row, max(depths)) for row in guesses])
     retrieved = np.take_along_axis(exact_scores, best, axis=1)  # (n_queries, deepest), best guess first
-    curve = {}
+    curve: dict[tuple[int, int], FloatVector] = {}
     for k in ks:
         found = np.cumsum(retrieved >= kth_best(exact_scores, k)[:, None], axis=1)
         curve |= {(k, depth): np.minimum(found[:, min(depth, best.shape[1]) - 1], k) / k for depth in depths}

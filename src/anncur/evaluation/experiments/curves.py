@@ -6,15 +6,18 @@ items, and recall among the best of them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix
+from anncur.candidates.stored import StoredRetriever
 from anncur.evaluation.paper import ANNCUR, PAPER, paper_guesses, random_split, recall_rows, splits_of
 from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study, nested_items
 from anncur.evaluation.tasks import Split
 from anncur.index.report import rerank_name
+from anncur.items import Query
 
 ITEM_CUR, FIXED_ITEM = "itemCUR", "fixedITEM"
 SEED = 0  # the authors' figures have one seed of anchors
@@ -23,7 +26,8 @@ SEED = 0  # the authors' figures have one seed of anchors
 def recall_at_depth(study: Study) -> Iterator[Batch]:
     """How many of the top k are among so many items retrieved; what anchor items cost is not looked at."""
     for n_anchor_queries in study.sizes.n_anchor_queries:
-        methods = [(rerank_name(each.name), None) for each in study.retrievers_for(n_anchor_queries)]
+        retrievers = study.retrievers_for(n_anchor_queries)
+        methods: list[tuple[str, int | None]] = [(rerank_name(each.name), None) for each in retrievers]
         methods += [(ANNCUR, n_anchor_items) for n_anchor_items in study.sizes.n_anchor_items]
         yield _depth_batch(study, "recall-at-depth", methods, n_anchor_queries)
 
@@ -47,9 +51,10 @@ def recall_at_cost(study: Study) -> Iterator[Batch]:
 
 
 def anchor_queries(study: Study) -> Iterator[Batch]:
-    """The recall at one cost, for all numbers of anchor queries of curves and heatmaps."""
+    """The recall at one cost, for the numbers of anchor queries of curves and heatmaps."""
     sizes = study.sizes
-    for n_anchor_queries in sorted({*sizes.n_anchor_queries, *sizes.grid}):
+    smaller = (n_anchors for n_anchors in sizes.grid if n_anchors < sizes.n_anchor_queries[-1])
+    for n_anchor_queries in sorted({*sizes.n_anchor_queries, *smaller}):
         yield _cost_batch(study, "anchor-queries", [(sizes.bar_k, sizes.bar_cost)], n_anchor_queries)
 
 
@@ -78,7 +83,7 @@ class Guesses:
             FIXED_ITEM: self._fixed_item,
         }
         for retriever in study.retrievers:
-            self._ways[rerank_name(retriever.name)] = lambda _, retriever=retriever: retriever.scores(queries)
+            self._ways[rerank_name(retriever.name)] = partial(_cheap, retriever, queries)
 
     def __call__(self, method: str, n_anchor_items: int | None) -> FloatMatrix:
         return self._ways[method](n_anchor_items)
@@ -97,6 +102,11 @@ class Guesses:
         assert self._item_scores is not None, "only where items were scored as queries"
         guesses: FloatMatrix = self.exact_scores[:, self._item_scores.items] @ self._item_scores.exact_scores
         return guesses
+
+
+def _cheap(retriever: StoredRetriever, queries: Sequence[Query], _: int | None) -> FloatMatrix:
+    """A retriever needs no anchor items."""
+    return retriever.scores(queries)
 
 
 def _depth_batch(
@@ -138,7 +148,7 @@ def _cost_batch(study: Study, experiment: str, pairs: Sequence[tuple[int, int]],
 
 
 def _measure(study: Study, missing: Sequence[Cell], n_anchor_queries: int) -> Iterator[Row]:
-    """The test queries are the same for any number of anchor queries up to the largest."""
+    """The test queries are the same for any number of anchor queries."""
     n_queries = len(study.task.queries)
     most_anchors = max(n_anchor_queries, *study.sizes.n_anchor_queries)
     split = random_split(n_queries, n_anchors=n_anchor_queries, n_tests=n_queries - most_anchors, seed=SEED)

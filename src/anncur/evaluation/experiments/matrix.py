@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,7 +54,7 @@ def heatmap(study: Study) -> Iterator[Batch]:
                     study.cell("heatmap", method, protocol=PAPER, k=sizes.grid_k, n_rerank=sizes.grid_depth, **columns)
                     for method in LINKS
                 ]
-                yield Batch(cells, lambda missing: _heat(study, missing))
+                yield Batch(cells, partial(_heat, study))
 
 
 def _heat(study: Study, cells: Sequence[Cell]) -> Iterator[Row]:
@@ -119,7 +120,7 @@ def rank(study: Study) -> Iterator[Batch]:
     ways: dict[str, Callable[[FloatMatrix], dict[str, Any]]] = {
         "NumPy's tolerance": lambda scores: numerical_rank(scores.astype(np.float32))._asdict(),
         "the paper's tolerance": lambda scores: numerical_rank(scores, tolerance=PAPER_TOLERANCE)._asdict(),
-        **{f"{share:.0%} of the energy": lambda scores, share=share: _energy(scores, share) for share in ENERGIES},
+        **{f"{share:.0%} of the energy": partial(_energy, share=share) for share in ENERGIES},
     }
     cells = {study.cell("rank", "scorer", part=name): way for name, way in ways.items()}
 
@@ -140,7 +141,7 @@ def histogram(study: Study) -> Iterator[Batch]:
     """How the scores of the scorer and of each retriever are distributed, in standard deviations from their mean."""
     for method in ("scorer", *(each.name for each in study.retrievers)):
         cells = [study.cell("histogram", method, part=part) for part in (*map(str, range(len(BINS) - 1)), *N_MOMENTS)]
-        yield Batch(cells, lambda missing, method=method: _distribution(missing, _scores_of(study, method)))
+        yield Batch(cells, partial(_distribution, study))
 
 
 def _scores_of(study: Study, method: str) -> FloatVector:
@@ -150,7 +151,8 @@ def _scores_of(study: Study, method: str) -> FloatVector:
     return retriever.scores(study.task.queries).ravel()
 
 
-def _distribution(cells: Sequence[Cell], scores: FloatVector) -> Iterator[Row]:
+def _distribution(study: Study, cells: Sequence[Cell]) -> Iterator[Row]:
+    scores = _scores_of(study, cells[0].method)
     standard = (scores - scores.mean(dtype=np.float64)) / (scores.std(dtype=np.float64) or 1.0)
     shares = np.histogram(standard, BINS)[0] / len(standard)
     for cell in cells:
@@ -163,20 +165,20 @@ def _distribution(cells: Sequence[Cell], scores: FloatVector) -> Iterator[Row]:
 
 def indexing(study: Study) -> Iterator[Batch]:
     """The seconds of each stage of indexing: scoring where its pace is known, and all that is not scoring."""
-    pace, n_items = study.task.seconds_per_pair, len(study.task.items)
+    has_pace = study.task.seconds_per_pair is not None
     for n_anchor_queries in study.sizes.n_anchor_queries:
-        n_anchor_items = study.sizes.n_anchor_items[-1]
-        columns = {"n_anchor_queries": n_anchor_queries, "n_anchor_items": n_anchor_items}
-        stages = [INVERSE, VECTORS, MIPS, TUNING, *([] if pace is None else [SCORING])]
-        cells = [study.cell("indexing", ANNCUR, part=stage, **columns) for stage in stages]
+        columns = {"n_anchor_queries": n_anchor_queries, "n_anchor_items": study.sizes.n_anchor_items[-1]}
+        stages = [INVERSE, VECTORS, MIPS, TUNING, *([SCORING] if has_pace else [])]
+        yield Batch(
+            [study.cell("indexing", ANNCUR, part=stage, **columns) for stage in stages],
+            partial(_times, study, n_anchor_queries),
+        )
 
-        def measure(missing: Sequence[Cell], n_anchor_queries: int = n_anchor_queries) -> Iterator[Row]:
-            seconds = _stages(study, n_anchor_queries)
-            if pace is not None:
-                seconds[SCORING] = pace * n_anchor_queries * n_items
-            yield from (Row(cell, {"seconds": seconds[cell.part]}) for cell in missing)
 
-        yield Batch(cells, measure)
+def _times(study: Study, n_anchor_queries: int, missing: Sequence[Cell]) -> Iterator[Row]:
+    n_pairs = n_anchor_queries * len(study.task.items)
+    seconds = {**_stages(study, n_anchor_queries), SCORING: (study.task.seconds_per_pair or 0.0) * n_pairs}
+    yield from (Row(cell, {"seconds": seconds[cell.part]}) for cell in missing)
 
 
 def _stages(study: Study, n_anchor_queries: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from anncur.search.sparse_factors import INDUCTIVE, TRANSDUCTIVE
 SOUND = "sound"
 DOCUMENTS = "documents"
 RUN_DEPTH = 100  # items of a query in a run
+JUDGED_K = 10  # as in nDCG@10
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,18 +108,15 @@ def scoreboard(study: Study) -> Iterator[Batch]:
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
         yield _documents(study, grounds, columns)
-        exhaustive = {Exhaustive.name: (Way(Exhaustive()), (len(study.task.items),))}
-        for name, (way, budgets) in {
-            **{n: (w, study.sizes.costs) for n, w in ways(study).items()},
-            **exhaustive,
-        }.items():
+        for name, way in {**ways(study), Exhaustive.name: Way(Exhaustive())}.items():
+            budgets = (len(study.task.items),) if way.policy.is_exact else study.sizes.costs
             cells = [
                 study.cell("scoreboard", name, k=k, cost=budget, **columns)
                 for budget in budgets
                 for k in study.sizes.ks
                 if k < budget and way.above < budget
             ]
-            yield Batch(cells, lambda missing, way=way, seed=seed: _measure(grounds, way, missing, seed))
+            yield Batch(cells, partial(_measure, grounds, way))
 
 
 def depth(study: Study) -> Iterator[Batch]:
@@ -125,15 +124,13 @@ def depth(study: Study) -> Iterator[Batch]:
     if study.task.qrels is None:
         return
     grounds = Grounds(study)
-    columns = {"protocol": SOUND, "n_anchor_queries": _n_anchors(study), "k": 10}
-    methods = {rerank_name(each.name): Rerank(each.name) for each in study.retrievers} | {Posterior.name: Posterior()}
-    budgets = [cost for cost in (10, 20, *study.sizes.costs) if cost >= 10]
-    cells = {
-        study.cell("depth", name, cost=cost, **columns): policy for name, policy in methods.items() for cost in budgets
-    }
-    cells[study.cell("depth", Exhaustive.name, cost=len(study.task.items), **columns)] = Exhaustive()
-    for cell, policy in cells.items():
-        yield Batch([cell], lambda missing, policy=policy: _judged(study, grounds.get(0), policy, missing))
+    columns = {"protocol": SOUND, "n_anchor_queries": _n_anchors(study), "k": JUDGED_K}
+    policies: dict[str, Policy] = {rerank_name(each.name): Rerank(each.name) for each in study.retrievers}
+    policies |= {Posterior.name: Posterior(), Exhaustive.name: Exhaustive()}
+    for name, policy in policies.items():
+        few = sorted({JUDGED_K, 2 * JUDGED_K, *(cost for cost in study.sizes.costs if cost > JUDGED_K)})
+        for budget in (len(study.task.items),) if policy.is_exact else few:
+            yield Batch([study.cell("depth", name, cost=budget, **columns)], partial(_judged, study, grounds, policy))
 
 
 def _n_anchors(study: Study) -> int:
@@ -150,8 +147,8 @@ def _documents(study: Study, grounds: Grounds, columns: dict[str, Any]) -> Batch
     return Batch([study.cell("scoreboard", DOCUMENTS, **columns)], measure)
 
 
-def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell], seed: int) -> Iterator[Row]:
-    ground = grounds.get(seed, of_items=way.over_items)
+def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell]) -> Iterator[Row]:
+    ground = grounds.get(cells[0].seed, of_items=way.over_items)
     wanted = {(cell.k, cell.cost): cell for cell in cells}
     budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
     ks = sorted({cell.k for cell in cells if cell.k is not None})
@@ -170,12 +167,12 @@ def _values(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _judged(study: Study, ground: Ground, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
+def _judged(study: Study, grounds: Grounds, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
     assert study.task.qrels is not None, "only where there are judgements"
-    (cell,) = cells
+    (cell,), ground = cells, grounds.get(0)
     queries = [ground.task.queries[position] for position in ground.split.tests.tolist()]
     answers = ground.index.search_many(queries, RUN_DEPTH, cell.cost, method=policy)
     if study.runs is not None:
         write_run(study.runs / f"{cell.method.replace(' ', '-')}-{cell.cost}.trec", answers, name=cell.method)
-    found = recalls(answers, ground.task.exact_scores[ground.split.tests], 10)
+    found = recalls(answers, ground.task.exact_scores[ground.split.tests], JUDGED_K)
     yield Row(cell, {**judge(answers, study.task.qrels), "recall": float(found.mean()), "n_tests": len(queries)})

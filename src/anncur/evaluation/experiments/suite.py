@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from anncur.errors import InputError
@@ -27,14 +27,19 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def run_experiments(
-    study: Study, file: RowFile, names: Iterable[str] = tuple(EXPERIMENTS), *, progress: Progress = silent
+    study: Study, file: RowFile, names: Sequence[str] = tuple(EXPERIMENTS), *, progress: Progress = silent
 ) -> int:
     """Measure what is missing of these experiments, in sizes that the task has enough for; gives the rows made."""
     fitting = replace(study, sizes=study.sizes.within(study.task))
-    unknown = [name for name in names if name not in EXPERIMENTS]
-    if unknown:
-        raise InputError(f"no experiment {unknown[0]!r}; take some of {', '.join(EXPERIMENTS)}")
+    check_names(names)
     return sum(
         file.make_missing(EXPERIMENTS[name](fitting), stage=f"{study.task.name}, {name}", progress=progress)
         for name in names
     )
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse an experiment that there isn't."""
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise InputError(f"no experiment {unknown[0]!r}; take some of {', '.join(EXPERIMENTS)}")
