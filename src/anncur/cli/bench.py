@@ -105,13 +105,15 @@ def run(
     check_names(names)
     sizes = _sizes(preset, anchors, tests, seeds)
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
-    data = None if corpus is None else _own_data(corpus, queries, qrels, n_items=items, seed=seed)
+    data = None if corpus is None else _own_data(corpus, queries, qrels)
     tell, kept = _teller(as_json=as_json), out / "scores"
     with show_progress(as_json=as_json) as progress:
         if data is None:
             task = sample_task(guarded)
         else:
             drawn = draw_queries(data, sizes.n_queries, seed=seed)
+            if items is not None:
+                drawn = draw_items(drawn, whole_number("items", items, least=1), seed=seed)
             task = own_task(drawn, guarded, scorer, kept, tell=tell, progress=progress)
         if item_anchors:
             task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
@@ -166,18 +168,17 @@ def _enough_anchors(sizes: Sizes, task: Task, tests: int | None) -> Sizes:
     return sizes if tests is not None else replace(sizes, n_tests=min(sizes.n_tests, len(task.queries) // 3))
 
 
-def _own_data(corpus: Path, queries: Path | None, qrels: str | None, *, n_items: int | None, seed: int) -> OwnData:
+def _own_data(corpus: Path, queries: Path | None, qrels: str | None) -> OwnData:
     """What the user's files hold; a query without a document is one of its own."""
     if qrels is not None:
         split = read_beir(corpus, qrels)
         names = [query.id for query in split.queries]
-        data = OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
-    else:
-        found = list(read_queries(queries or corpus))
-        documents = list(read_documents(queries or corpus))
-        groups = [document or f"query {place}" for place, document in enumerate(documents)]
-        data = OwnData(corpus.name.partition(".")[0], list(read_items(corpus)), found, groups)
-    return data if n_items is None else draw_items(data, whole_number("items", n_items, least=1), seed=seed)
+        return OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
+    documents = read_documents(queries or corpus)
+    groups = [document or f"query {place}" for place, document in enumerate(documents)]
+    return OwnData(
+        corpus.name.partition(".")[0], list(read_items(corpus)), list(read_queries(queries or corpus)), groups
+    )
 
 
 def _teller(*, as_json: bool) -> Callable[[Cost], None]:

@@ -38,7 +38,7 @@ def write_run(file: Path, answers: Sequence[Hits], *, name: str) -> None:
     """Write answers as a run: query, Q0, item, rank, score and the name of the run."""
     tag = "-".join(name.split())
     lines = [
-        f"{hits.query.id} Q0 {hit.id} {rank} {hit.score:.6g} {tag}"
+        f"{hits.query.id} Q0 {hit.id} {rank} {hit.score:.9g} {tag}"
         for hits in answers
         for rank, hit in enumerate(hits, start=1)
     ]

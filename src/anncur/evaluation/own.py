@@ -74,9 +74,12 @@ def draw_queries(data: OwnData, n_queries: int, *, seed: int) -> OwnData:
 
 
 def draw_items(data: OwnData, n_items: int, *, seed: int) -> OwnData:
-    """At most so many of the items at random, in their order."""
-    drawn = np.sort(np.random.default_rng(seed).permutation(len(data.items))[:n_items])
-    return replace(data, items=[data.items[place] for place in drawn.tolist()])
+    """At most so many of the items at random, in their order; those that answer one of the queries are among them."""
+    grades = [(data.qrels or {}).get(query.id, {}) for query in data.queries]
+    answers = {item_id for of_query in grades for item_id, grade in of_query.items() if grade > 0}
+    shuffled = np.random.default_rng(seed).permutation(len(data.items)).tolist()
+    answers_first = sorted(shuffled, key=lambda place: data.items[place].id not in answers)
+    return replace(data, items=[data.items[place] for place in sorted(answers_first[:n_items])])
 
 
 def own_task(

@@ -101,7 +101,8 @@ def _section(sheet: str, rows: Sequence[Row], pictures: Sequence[Picture]) -> It
 
 def _overview(rows: Sequence[Row]) -> list[list[str]]:
     table = []
-    for (world, scorer), some in grouped(rows, "world", "scorer").items():
+    measured = [row for row in rows if row.cell.experiment != "statistics"]
+    for (world, scorer), some in grouped(measured, "world", "scorer").items():
         sizes = distinct(some, "n_items")
         names = ", ".join(dict.fromkeys(row.cell.experiment for row in some))
         table.append([world, scorer, f"{sizes[-1]:,}" if sizes else "", names])
