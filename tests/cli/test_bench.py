@@ -110,6 +110,7 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
         (["run", *OWN, "--anchors", "0"], "anchors must be at least 1"),
         (["run", *OWN, *FEW[:6], "--experiment", "magic"], "no experiment 'magic'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
+        (["run", *OWN[1:]], "name the corpus too"),
         (["report", "nothing.jsonl", "--out", "x"], "no file nothing.jsonl"),
     ],
 )

@@ -6,18 +6,12 @@ from typing import Any
 
 import pytest
 
-from anncur.evaluation.claims import (
-    CLAIMS,
-    CONFIRMED,
-    DIFFERENT,
-    NOT_MEASURED,
-    REFUTED,
-    judge_claims,
-)
+from anncur.evaluation.claims import CLAIMS, judge_claims
 from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCORING, VECTORS
 from anncur.evaluation.experiments.models import PAIR, TRAINING
 from anncur.evaluation.paper import ANNCUR
 from anncur.evaluation.rows import Cell, Row
+from anncur.evaluation.verdicts import CONFIRMED, DIFFERENT, NOT_MEASURED, REFUTED
 
 
 def row(experiment: str, method: str, values: dict[str, Any], **columns: Any) -> Row:

@@ -105,16 +105,15 @@ def run(
     check_names(names)
     sizes = _sizes(preset, anchors, tests, seeds)
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
-    data = None if corpus is None else _own_data(corpus, queries, qrels)
+    if corpus is None and (scorer != "builtin" or queries is not None or qrels is not None):
+        raise InputError("a scorer, queries and judgements of your own go with items of your own; name the corpus too")
+    data = None if corpus is None else _drawn(_own_data(corpus, queries, qrels), sizes, items, seed=seed)
     tell, kept = _teller(as_json=as_json), out / "scores"
     with show_progress(as_json=as_json) as progress:
         if data is None:
             task = sample_task(guarded)
         else:
-            drawn = draw_queries(data, sizes.n_queries, seed=seed)
-            if items is not None:
-                drawn = draw_items(drawn, whole_number("items", items, least=1), seed=seed)
-            task = own_task(drawn, guarded, scorer, kept, tell=tell, progress=progress)
+            task = own_task(data, guarded, scorer, kept, tell=tell, progress=progress)
         if item_anchors:
             task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
         retrievers = [StoredRetriever(each, task.queries, task.items) for each in cheap.values()]
@@ -179,6 +178,12 @@ def _own_data(corpus: Path, queries: Path | None, qrels: str | None) -> OwnData:
     return OwnData(
         corpus.name.partition(".")[0], list(read_items(corpus)), list(read_queries(queries or corpus)), groups
     )
+
+
+def _drawn(data: OwnData, sizes: Sizes, n_items: int | None, *, seed: int) -> OwnData:
+    """As many queries as are needed, and as many items as are wanted."""
+    drawn = draw_queries(data, sizes.n_queries, seed=seed)
+    return drawn if n_items is None else draw_items(drawn, whole_number("items", n_items, least=1), seed=seed)
 
 
 def _teller(*, as_json: bool) -> Callable[[Cost], None]:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
@@ -18,14 +17,23 @@ from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCO
 from anncur.evaluation.experiments.models import PAIR, TRAINING
 from anncur.evaluation.paper import ANNCUR, best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
+from anncur.evaluation.verdicts import (
+    CONFIRMED,
+    DIFFERENT,
+    NOT_MEASURED,
+    REFUTED,
+    Finding,
+    agreement,
+    all_positive,
+    lines,
+    series,
+    trend,
+)
 from anncur.index.report import rerank_name
 
-CONFIRMED, REFUTED, DIFFERENT, NOT_MEASURED = "confirmed", "refuted", "different", "not measured"
 COLLAPSE = 0.05  # a loss of recall that nobody takes for noise
 NEGLIGIBLE = 0.01  # a share of the time
 FLAT = 1.5  # a ratio of times between the largest and the smallest world
-
-Finding: TypeAlias = tuple[str, str]  # a verdict, and the numbers that it rests on
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,13 @@ def at_cost(rows: Iterable[Row]) -> list[Row]:
 def _ahead_at_large_cost(rows: Sequence[Row]) -> Finding | None:
     leads = [lead for k, cost, most, lead in _leads(rows, rerank_name("")) if k >= 10 and cost == most]
     names = sorted({row.cell.method for row in at_cost(rows)} - {ANNCUR})
-    return _all_positive(leads, f"points ahead of the best of {', '.join(names)} at the largest cost, k >= 10")
+    return all_positive(leads, f"points ahead of the best of {', '.join(names)} at the largest cost, k >= 10")
 
 
 def _behind_at_one(rows: Sequence[Row]) -> Finding | None:
     """Dual encoders that were trained on gold links are called base, base+ce."""
     leads = [-lead for k, _, _, lead in _leads(rows, rerank_name("base")) if k == 1]
-    return _all_positive(leads, "points behind the best of them, k = 1, all costs")
+    return all_positive(leads, "points behind the best of them, k = 1, all costs")
 
 
 def _leads(rows: Sequence[Row], beginning: str) -> list[tuple[int, int, int, float]]:
@@ -107,11 +115,11 @@ def _best_share(rows: Sequence[Row]) -> Finding | None:
 
 def _more_anchors_help(rows: Sequence[Row]) -> Finding | None:
     best = select(best_splits(select(rows, experiment="anchor-queries")), method=ANNCUR)
-    return _trend(_series(best, "n_anchor_queries"), +1)
+    return trend(series(best, "n_anchor_queries"), +1)
 
 
 def _larger_worlds_are_harder(rows: Sequence[Row]) -> Finding | None:
-    return _trend(_series(best_splits(select(rows, experiment="world-size")), "n_items"), -1)
+    return trend(series(best_splits(select(rows, experiment="world-size")), "n_items"), -1)
 
 
 def _distilled_are_not_monotone(rows: Sequence[Row]) -> Finding | None:
@@ -120,53 +128,28 @@ def _distilled_are_not_monotone(rows: Sequence[Row]) -> Finding | None:
     by_name: dict[tuple[str, str, str], list[Row]] = {}
     for row in distilled:
         by_name.setdefault((row.cell.world, row.cell.scorer, row.cell.method.partition("@")[0]), []).append(row)
-    series = [line for some in by_name.values() for line in _lines(some, "n_anchor_queries")]
-    if not series:
+    curves = [line for some in by_name.values() for line in lines(some, "n_anchor_queries")]
+    if not curves:
         return None
-    falling = [line for line in series if any(later < earlier for earlier, later in pairwise(line))]
-    return (CONFIRMED if falling else REFUTED), f"{len(falling)} of {len(series)} curves fall somewhere"
-
-
-def _series(rows: Sequence[Row], column: str) -> list[list[float]]:
-    """Recalls in the order of a column, for every world, scorer and method."""
-    return [
-        line for some in grouped(rows, "world", "scorer", "data", "method").values() for line in _lines(some, column)
-    ]
-
-
-def _lines(rows: Sequence[Row], column: str) -> list[list[float]]:
-    values = [mean(select(rows, **{column: value}), "recall") for value in distinct(rows, column)]
-    return [values] if len(values) > 1 else []
-
-
-def _trend(series: Sequence[Sequence[float]], sign: int) -> Finding | None:
-    """Whether all series go one way, at every step or at least in all."""
-    if not series:
-        return None
-    steps = [sign * (later - earlier) for line in series for earlier, later in pairwise(line)]
-    wholes = [sign * (line[-1] - line[0]) for line in series]
-    n_right = sum(step > 0 for step in steps)
-    told = f"{n_right} of {len(steps)} steps, {100 * sign * np.mean(wholes):+.1f} points from the first to the last"
-    if n_right == len(steps):
-        return CONFIRMED, told
-    return (REFUTED if max(wholes) <= 0 else DIFFERENT), told
+    falling = [line for line in curves if any(later < earlier for earlier, later in pairwise(line))]
+    return (CONFIRMED if falling else REFUTED), f"{len(falling)} of {len(curves)} curves fall somewhere"
 
 
 def _emb_is_easier(rows: Sequence[Row]) -> Finding | None:
     leads = _heads(select(rows, experiment="heatmap", method=ANNCUR), "recall")
-    return _all_positive(leads, "points of recall more for [EMB], mean of the heatmap")
+    return all_positive(leads, "points of recall more for [EMB], mean of the heatmap")
 
 
 def _emb_has_lower_rank(rows: Sequence[Row]) -> Finding | None:
     pairs = _pairs_of_heads(select(rows, experiment="rank", part="the paper's tolerance"), "rank")
     told = ", ".join(f"{emb:.0f} against {cls:.0f}" for emb, cls in pairs)
-    return (_agreement([emb < cls for emb, cls in pairs]), told) if pairs else None
+    return (agreement([emb < cls for emb, cls in pairs]), told) if pairs else None
 
 
 def _emb_is_less_skewed(rows: Sequence[Row]) -> Finding | None:
     pairs = _pairs_of_heads(select(rows, experiment="histogram", method="scorer", part="skewness"), "value")
     told = ", ".join(f"skewness {emb:.2f} against {cls:.2f}" for emb, cls in pairs)
-    return (_agreement([emb < cls for emb, cls in pairs]), told) if pairs else None
+    return (agreement([emb < cls for emb, cls in pairs]), told) if pairs else None
 
 
 def _emb_links_as_well(rows: Sequence[Row]) -> Finding | None:
@@ -210,7 +193,7 @@ def _cured_by(method: str) -> Callable[[Sequence[Row]], Finding | None]:
         if not dips:
             return None
         told = f"{100 * np.mean(dips):.1f} points below those neighbours, against {100 * np.mean(theirs):.1f}"
-        return _agreement([dip <= COLLAPSE for dip in dips]), told
+        return agreement([dip <= COLLAPSE for dip in dips]), told
 
     return judge
 
@@ -238,7 +221,7 @@ def _item_item_order(rows: Sequence[Row]) -> Finding | None:
                 item_cur, anncur = (mean(select(same, method=name), "recall") for name in (ITEM_CUR, ANNCUR))
                 differences += [item_cur - fixed[0], anncur - item_cur]
     known = [difference for difference in differences if not np.isnan(difference)]
-    return _all_positive(known, "points from each to the next, k = 100")
+    return all_positive(known, "points from each to the next, k = 100")
 
 
 def _negligible(rows: Sequence[Row]) -> Finding | None:
@@ -249,7 +232,7 @@ def _negligible(rows: Sequence[Row]) -> Finding | None:
             shares.append(_seconds(some, INVERSE, VECTORS, MIPS) / scoring)
     if not shares:
         return None
-    return _agreement([share < NEGLIGIBLE for share in shares]), f"{max(shares):.2%} of the scoring time at most"
+    return agreement([share < NEGLIGIBLE for share in shares]), f"{max(shares):.2%} of the scoring time at most"
 
 
 def _cheaper_than_distillation(rows: Sequence[Row]) -> Finding | None:
@@ -259,7 +242,7 @@ def _cheaper_than_distillation(rows: Sequence[Row]) -> Finding | None:
         if trainings and _seconds(some, INVERSE):
             pairs.append((_seconds(some, INVERSE, VECTORS, MIPS), min(trainings)))
     told = "; ".join(f"{ours:.1f} s beside the scores, against {theirs:.0f} s" for ours, theirs in pairs)
-    return (_agreement([ours < theirs for ours, theirs in pairs]), told) if pairs else None
+    return (agreement([ours < theirs for ours, theirs in pairs]), told) if pairs else None
 
 
 def _pair_training_is_flat(rows: Sequence[Row]) -> Finding | None:
@@ -271,7 +254,7 @@ def _pair_training_is_flat(rows: Sequence[Row]) -> Finding | None:
             smallest, largest = (mean(select(some, n_items=size), "seconds") for size in (sizes[0], sizes[-1]))
             findings.append((largest / smallest, sizes[-1] / sizes[0]))
     told = ", ".join(f"{times:.2f} times the time for {size:.1f} times the items" for times, size in findings)
-    return (_agreement([times < FLAT for times, _ in findings]), told) if findings else None
+    return (agreement([times < FLAT for times, _ in findings]), told) if findings else None
 
 
 def _indexings(rows: Sequence[Row]) -> list[list[Row]]:
@@ -293,23 +276,7 @@ def _level_with_scratch(rows: Sequence[Row]) -> Finding | None:
             leads.append(max(_recalls(cell, ANNCUR)) - max(scratch))
     if not leads:
         return None
-    return _agreement(
-        [lead > -0.01 for lead in leads]
-    ), f"{100 * np.mean(leads):+.1f} points at the largest cost, k = 1"
-
-
-def _all_positive(differences: Sequence[float], told: str) -> Finding | None:
-    """Whether all differences go the way of the claim."""
-    if not differences:
-        return None
-    span = f"from {100 * min(differences):+.1f} to {100 * max(differences):+.1f}, {len(differences)} cells"
-    return _agreement(
-        [difference > 0 for difference in differences]
-    ), f"{100 * np.mean(differences):+.1f} {told} ({span})"
-
-
-def _agreement(agree: Sequence[bool]) -> str:
-    return CONFIRMED if all(agree) else DIFFERENT if any(agree) else REFUTED
+    return agreement([lead > -0.01 for lead in leads]), f"{100 * np.mean(leads):+.1f} points at the largest cost, k = 1"
 
 
 CLAIMS = (

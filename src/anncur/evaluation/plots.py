@@ -1,6 +1,4 @@
-"""Figures of experiments, drawn from rows alone. Needs the extra `bench`.
-
-Colours are those of Okabe and Ito, which colour-blind people can tell apart; lines differ also by dashes and marks."""
+"""Figures of experiments, drawn from rows alone. Feeds the report. Needs the extra `bench`."""
 
 from __future__ import annotations
 
@@ -15,20 +13,16 @@ from anncur.evaluation.board import interval_of
 from anncur.evaluation.experiments.matrix import LINKS, N_MOMENTS
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS
 from anncur.evaluation.judgements import MEASURES
+from anncur.evaluation.panels import add_legend, draw_line, finish_axes, line_name, line_names, line_styles, new_panels
 from anncur.evaluation.paper import best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
-from anncur.index.plot import DASHES, OTHERS, OURS
 from anncur.search.exhaustive import Exhaustive
-from anncur.search.posterior import Posterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-COLOURS = (*OTHERS, "#56B4E9", "#999999")
-MARKS = "osD^vP*X"
-PANEL = (4.2, 3.2)  # inches
 Draw: TypeAlias = Callable[[Sequence[Row]], "Figure"]
 
 
@@ -112,17 +106,17 @@ def _panels_by_k(
 ) -> Figure:
     """A panel for each k with a line for each method."""
     ks = distinct(rows, "k")
-    figure, panels = _panels(len(ks), legend=len(_names(rows)))
-    styles = _styles(_names(rows))
+    figure, panels = new_panels(len(ks), legend=len(line_names(rows)))
+    styles = line_styles(line_names(rows))
     for k, axes in zip(ks, panels, strict=True):
         for name, style in styles.items():
-            some = [row for row in select(rows, k=k) if _name(row) == name]
-            _line(axes, some, column, style, label=name)
+            some = [row for row in select(rows, k=k) if line_name(row) == name]
+            draw_line(axes, some, column, style, label=name)
             if also is not None and some:
                 also(axes, some, style)
         axes.set_title(f"top {k}")
-        _finish(axes, label, distinct(select(rows, k=k), column))
-    _legend(figure, panels[0])
+        finish_axes(axes, label, distinct(select(rows, k=k), column))
+    add_legend(figure, panels[0])
     return figure
 
 
@@ -137,15 +131,15 @@ def draw_world_sizes(rows: Sequence[Row]) -> Figure:
 
 
 def _one_panel(rows: Sequence[Row], column: str, label: str) -> Figure:
-    figure, (axes,) = _panels(1, legend=len(_names(rows)))
+    figure, (axes,) = new_panels(1, legend=len(line_names(rows)))
     names = dict.fromkeys(
         row.cell.method.partition("@")[0] for row in rows
     )  # distilled encoders of all sizes are one line
-    for name, style in _styles(list(names)).items():
-        _line(axes, [row for row in rows if row.cell.method.partition("@")[0] == name], column, style, label=name)
+    for name, style in line_styles(list(names)).items():
+        draw_line(axes, [row for row in rows if row.cell.method.partition("@")[0] == name], column, style, label=name)
     axes.set_title(f"top {rows[0].cell.k} at a cost of {rows[0].cell.cost}")
-    _finish(axes, label, distinct(rows, column))
-    _legend(figure, axes)
+    finish_axes(axes, label, distinct(rows, column))
+    add_legend(figure, axes)
     return figure
 
 
@@ -200,9 +194,9 @@ def _heat(axes: Axes, values: np.ndarray[Any, Any], title: str, norm: Normalize,
 
 def draw_histogram(rows: Sequence[Row]) -> Figure:
     """How scores are distributed, on a logarithmic scale."""
-    figure, (axes,) = _panels(1, legend=len(_names(rows)))
+    figure, (axes,) = new_panels(1, legend=len(line_names(rows)))
     bins = [row for row in rows if row.cell.part not in N_MOMENTS]
-    for name, style in _styles(_names(bins)).items():
+    for name, style in line_styles(line_names(bins)).items():
         some = select(bins, method=name)
         shares = [row["share"] or np.nan for row in some]  # a logarithm of nothing is not drawn
         axes.plot([row["score"] for row in some], shares, label=name, **{**style, "markersize": 3})
@@ -210,19 +204,19 @@ def draw_histogram(rows: Sequence[Row]) -> Figure:
     axes.set_ylabel("share of all pairs")
     axes.set_xlabel("standard deviations from the mean score")
     axes.grid(alpha=0.3)
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
 def draw_judged(rows: Sequence[Row]) -> Figure:
     """The task's own metrics, and the recall of the scorer's top 10, against the items scored."""
-    figure, panels = _panels(len(MEASURES) + 1, legend=len(_names(rows)))
+    figure, panels = new_panels(len(MEASURES) + 1, legend=len(line_names(rows)))
     for measure, axes in zip((*MEASURES, "recall"), panels, strict=True):
-        for name, style in _styles(_names(rows)).items():
-            _line(axes, select(rows, method=name), "cost", style, label=name, value=measure)
+        for name, style in line_styles(line_names(rows)).items():
+            draw_line(axes, select(rows, method=name), "cost", style, label=name, value=measure)
         axes.set_title("recall of the scorer's own top 10" if measure == "recall" else measure)
-        _finish(axes, "items scored for a query", distinct(rows, "cost"), f"{measure}, %")
-    _legend(figure, panels[-1])
+        finish_axes(axes, "items scored for a query", distinct(rows, "cost"), f"{measure}, %")
+    add_legend(figure, panels[-1])
     return figure
 
 
@@ -230,8 +224,8 @@ def draw_splits(rows: Sequence[Row]) -> Figure:
     """Recall against the share of a cost that is spent on anchor items, a panel for each k."""
     split = [row for row in rows if row.cell.n_anchor_items]
     ks = distinct(split, "k")
-    figure, panels = _panels(len(ks), legend=len(distinct(split, "cost")))
-    styles = _styles([f"cost {cost}" for cost in distinct(split, "cost")])
+    figure, panels = new_panels(len(ks), legend=len(distinct(split, "cost")))
+    styles = line_styles([f"cost {cost}" for cost in distinct(split, "cost")])
     for k, axes in zip(ks, panels, strict=True):
         for cost, style in zip(distinct(split, "cost"), styles.values(), strict=True):
             some = sorted(select(split, k=k, cost=cost), key=lambda row: row.cell.n_anchor_items or 0)
@@ -243,73 +237,8 @@ def draw_splits(rows: Sequence[Row]) -> Figure:
         axes.set_ylabel("recall, %")
         axes.set_ylim(-2, 102)
         axes.grid(alpha=0.3)
-    _legend(figure, panels[-1])
+    add_legend(figure, panels[-1])
     return figure
-
-
-def _panels(n_panels: int, *, legend: int) -> tuple[Figure, list[Axes]]:
-    """Panels in rows of two, with room for a legend of so many lines below."""
-    from matplotlib.figure import Figure
-
-    n_columns = min(2, n_panels)
-    n_rows = -(-n_panels // n_columns)
-    height = n_rows * PANEL[1] + 0.25 * -(-legend // 3) + 0.4
-    figure = Figure(figsize=(max(n_columns * PANEL[0], 6.5), height), layout="constrained")
-    panels = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-    for axes in panels[n_panels:]:
-        axes.set_visible(False)
-    return figure, panels[:n_panels]
-
-
-def _line(
-    axes: Axes, rows: Sequence[Row], column: str, style: dict[str, Any], *, label: str, value: str = "recall"
-) -> None:
-    """Means over seeds against a column."""
-    places = distinct(rows, column)
-    axes.plot(places, [100 * mean(select(rows, **{column: place}), value) for place in places], label=label, **style)
-
-
-def _finish(axes: Axes, label: str, places: Sequence[int], value: str = "recall, %") -> None:
-    axes.set_xscale("log")
-    axes.set_xticks(places, [f"{place:,}" for place in places], fontsize=8)
-    axes.minorticks_off()
-    axes.set_xlabel(label)
-    axes.set_ylabel(value)
-    axes.set_ylim(-2, 102)
-    axes.grid(alpha=0.3)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    lines, names = axes.get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(map(_name, rows)))
-
-
-def _name(row: Row) -> str:
-    """A method, with its anchor items where these are not a split of the cost."""
-    cell = row.cell
-    is_fixed = cell.n_anchor_items is not None and cell.experiment in ("recall-at-depth", "item-item")
-    return f"{cell.method}, {cell.n_anchor_items} anchor items" if is_fixed else cell.method
-
-
-def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How each line looks; ours is the thick one."""
-    styles: dict[str, dict[str, Any]] = {}
-    for name in names:
-        place = len(styles) - (Posterior.name in styles)
-        styles[name] = {
-            "color": COLOURS[place % len(COLOURS)],
-            "dashes": DASHES[(place // len(COLOURS) + place) % len(DASHES)],
-            "marker": MARKS[place % len(MARKS)],
-            "markersize": 4,
-            "linewidth": 1.4,
-        }
-        if name == Posterior.name:
-            styles[name] = {"color": OURS, "marker": "o", "markersize": 5, "linewidth": 2.4}
-    return styles
 
 
 WORLD = ("world", "scorer")
