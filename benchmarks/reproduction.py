@@ -4,10 +4,10 @@
 
 DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `cross-encoders` (the built-in [EMB] model and a
 [CLS] one, 500 anchors and 200 tests on 5,000 entities of each test world); `linking`; `maxsim` (2,000 anchors, or 1,000
-where a world has fewer mentions); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all
-worlds, MaxSim). Exact scores and rows are kept as they are made: run the same again, and it goes on where it was. A
-dual encoder whose folder is called name@500 was distilled from 500 anchor queries; its training time is reported too,
-as that of the loss in --loss."""
+where a world has fewer mentions); `negatives` (the rank of the models in --model); `item-item` (items as queries);
+`sizes` (nested worlds up to all entities of all worlds, MaxSim). Exact scores and rows are kept as they are made: run
+the same again, and it goes on where it was. A dual encoder whose folder is called name@500 was distilled from 500
+anchor queries; its training time is reported too, as that of the loss in --loss."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
 REPORT = Path(__file__).parent.parent / "docs" / "reproduction"
 SMALL = Sizes(n_anchor_queries=(100, 500), grid=(50, 100, 200, 500), n_tests=N_TESTS)
 LARGE = Sizes(n_tests=N_TESTS)
+NEGATIVES_SHAPE = (200, 1000)  # queries and items that models with other negatives are compared on
 WORLD_SIZES = (5_000, 10_000, 20_000, 50_000)
 
 
@@ -109,7 +110,7 @@ class Reproduction:
     def linking(self) -> None:
         """The accuracy of all rankers over MiniLM's 64 candidates in the test worlds."""
         first = load_retriever("minilm")
-        scorers = self._scorers()
+        scorers = [*self._scorers(), *map(str, self._options.model)]
         rankers = {Path(name).name: by_scorer(load_scorer(name), self._progress) for name in scorers}
         rankers |= {"minilm": by_retriever(first, is_fitted=True), "tfidf": by_retriever(load_retriever("tfidf"))}
         batch = linking(
@@ -121,11 +122,20 @@ class Reproduction:
         )
         self.file.make_missing([batch], stage="linking", progress=self._progress)
 
+    def negatives(self) -> None:
+        """Rank and distribution of the scores of models that were trained with other negatives."""
+        world = read_world(self._options.data, "noun.animal", *NEGATIVES_SHAPE)
+        for model in self._options.model:
+            study = self._study(world, str(model), replace(SMALL, n_anchor_queries=(100,), n_tests=100))
+            named = replace(study, task=replace(study.task, name="noun.animal, other negatives"))
+            run_experiments(named, self.file, ["rank", "histogram"], progress=self._progress)
+
     def statistics(self) -> None:
         """How large the worlds are."""
         self.file.make_missing([statistics(self._data)], stage="statistics", progress=self._progress)
 
     def _scorers(self) -> list[str]:
+        """Those that all experiments are made with."""
         return ["builtin", *([str(self._options.cls)] if self._options.cls else [])]
 
     def _studies(self, sizes: Sizes) -> Iterator[Study]:
@@ -155,6 +165,7 @@ PARTS: dict[str, Callable[[Reproduction], None]] = {
     "cross-encoders": Reproduction.cross_encoders,
     "linking": Reproduction.linking,
     "maxsim": Reproduction.maxsim,
+    "negatives": Reproduction.negatives,
     "item-item": Reproduction.item_item,
     "sizes": Reproduction.sizes,
 }
@@ -167,6 +178,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="where exact scores are kept")
     parser.add_argument("--out", type=Path, default=REPORT, help="where rows and the report are kept")
     parser.add_argument("--cls", type=Path, help="the folder or .onnx file of a [CLS] model, with cls in its name")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--dual-encoder", type=Path, action="append", default=[])
     parser.add_argument("--loss", choices=["pair", "match"], default="match", help="of the distilled dual encoders")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one; may be repeated")

@@ -181,12 +181,13 @@ def test_fixed_items_guess_by_the_dot_product_of_scores_with_them() -> None:
     task = make_task()
     assert task.item_scores is not None
     ground = scoreboard.Grounds(make_study()).get(0, of_items=True)
-    (hits,) = ground.index.search_many(task.queries[:1], 5, 40, method=FixedItems(task.item_scores.items))
+    (hits,) = ground.index.search_many(task.queries[:1], 5, 30, method=FixedItems(task.item_scores.items))
     fixed, guessed = (each.positions for each in hits.trace)
-    assert sorted(fixed) == sorted(task.item_scores.items[:20])
-    products = task.exact_scores[0, task.item_scores.items] @ task.item_scores.exact_scores
-    products[task.item_scores.items] = -np.inf
-    assert set(guessed) == set(np.argsort(-products)[:20])
+    half = task.item_scores.items[:15]
+    assert sorted(fixed) == sorted(half)
+    products = task.exact_scores[0, half] @ task.item_scores.exact_scores[:15]
+    products[half] = -np.inf
+    assert set(guessed) == set(np.argsort(-products)[:15])
 
 
 def test_an_item_task_has_the_items_as_anchor_queries_in_front() -> None:

@@ -118,12 +118,15 @@ def test_intervals_are_those_over_documents_of_all_seeds() -> None:
     assert found == same
 
 
-def test_rows_of_scores_that_were_replaced_are_left_out() -> None:
+def test_rows_of_scores_that_were_replaced_are_left_out(tmp_path: Path) -> None:
     rows = [
-        Row(Cell("rank", "toy", "scorer", part=part, data=data), {"rank": 1})
-        for part, data in (("a", "old"), ("a", "new"), ("b", ""))
+        Row(Cell("rank", "toy", "scorer", part=part, n_items=9, data=data), {"rank": rank, "n_queries": 9})
+        for part, data, rank in (("first", "old", 111), ("first", "new", 222), ("second", "", 333))
     ]
     assert latest_data(rows) == rows[1:]
+    text = write_report(rows, tmp_path)[0].read_text()
+    assert "| 222 | 333 |" in text
+    assert "111" not in text
 
 
 def test_a_page_is_written_as_markdown_and_as_html(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ scorers, feeds studies."""
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,6 +103,9 @@ def own_task(
 def sample_task(scorer: GuardedScorer | None = None) -> Task:
     """The bundled sample, whose exact scores are stored; the scorer is asked only for its pace."""
     queries, items = sample_anchor_queries() + sample_test_queries(), sample_items()
+    pace = (
+        None if scorer is None else seconds_per_call(scorer, with_prepared(items, prepare(items, scorer)), queries[0])
+    )
     anchor_scores = FolderStorage(SAMPLE_INDEX).load().knowledge.factors.item_vectors.T
     return Task(
         name="animals",
@@ -110,7 +114,7 @@ def sample_task(scorer: GuardedScorer | None = None) -> Task:
         items=items,
         exact_scores=np.concatenate([anchor_scores, sample_test_scores()]).astype(np.float32),
         scorer_name="builtin",
-        seconds_per_pair=None if scorer is None else seconds_per_call(scorer, items, queries[0]),
+        seconds_per_pair=pace,
     )
 
 
@@ -145,5 +149,7 @@ def _scores(
     n_missing = matrix.n_missing
     pace = seconds_per_call(scorer, prepared, queries[0]) if n_missing else None
     tell(Cost(len(queries), len(items), n_missing, pace))
+    started = time.perf_counter()
     matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)
-    return np.ascontiguousarray(matrix.all().T), pace
+    seconds = (time.perf_counter() - started) / n_missing if n_missing else None
+    return np.ascontiguousarray(matrix.all().T), seconds

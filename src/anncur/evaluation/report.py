@@ -13,7 +13,7 @@ from anncur.evaluation.claims import judge_claims
 from anncur.evaluation.experiments.matrix import N_MOMENTS
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS
 from anncur.evaluation.page import Block, Heading, Image, Paragraph, Table, write_pages
-from anncur.evaluation.plots import Picture, draw_all
+from anncur.evaluation.plots import WORLD, Picture, draw_all
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.search.exhaustive import Exhaustive
 from anncur.search.posterior import Posterior
@@ -102,7 +102,7 @@ def _section(sheet: str, rows: Sequence[Row], pictures: Sequence[Picture]) -> It
 def _overview(rows: Sequence[Row]) -> list[list[str]]:
     table = []
     measured = [row for row in rows if row.cell.experiment != "statistics"]
-    for (world, scorer), some in grouped(measured, "world", "scorer").items():
+    for (world, scorer), some in grouped(measured, *WORLD).items():
         sizes = distinct(some, "n_items")
         names = ", ".join(dict.fromkeys(row.cell.experiment for row in some))
         table.append([world, scorer, f"{sizes[-1]:,}" if sizes else "", names])
@@ -119,7 +119,7 @@ def _circumstances(rows: Sequence[Row]) -> list[list[str]]:
 
 def _scoreboard(rows: Sequence[Row]) -> Iterator[Block]:
     """A table for each world and k, the best in bold, and where the default method is not the best."""
-    for (world, scorer, n_anchors), some in grouped(rows, "world", "scorer", "n_anchor_queries").items():
+    for (world, scorer, n_anchors), some in grouped(rows, *WORLD, "n_anchor_queries").items():
         documents = select(some, method=DOCUMENTS)
         measured = [row for row in some if row.cell.method not in (DOCUMENTS, Exhaustive.name)]
         n_seeds = len(distinct(documents, "seed"))
@@ -163,7 +163,7 @@ def _told(found: Sequence[Loss]) -> str:
 def _rank(rows: Sequence[Row]) -> Iterator[Block]:
     parts = list(dict.fromkeys(row.cell.part for row in rows))
     lines = []
-    for (world, scorer), some in grouped(rows, "world", "scorer").items():
+    for (world, scorer), some in grouped(rows, *WORLD).items():
         ranks = [f"{select(some, part=part)[0]['rank']}" if select(some, part=part) else "" for part in parts]
         shape = f"{some[0]['n_queries']:,} x {some[0].cell.n_items:,}"
         lines.append([world, scorer, shape, *ranks])
@@ -173,26 +173,22 @@ def _rank(rows: Sequence[Row]) -> Iterator[Block]:
 
 def _histogram(rows: Sequence[Row]) -> Iterator[Block]:
     lines = []
-    for (world, scorer, method), some in grouped(rows, "world", "scorer", "method").items():
+    for (world, scorer, method), some in grouped(rows, *WORLD, "method").items():
         moments = [f"{mean(select(some, part=name), 'value'):.2f}" for name in N_MOMENTS]
         lines.append([world, scorer if method == "scorer" else method, *moments])
     yield Table(["world", "scores of", *N_MOMENTS], lines)
 
 
 def _indexing(rows: Sequence[Row]) -> Iterator[Block]:
-    lines = [
-        [
-            row.cell.world,
-            row.cell.scorer,
-            f"{row.cell.n_anchor_queries:,}",
-            f"{row.cell.n_items:,}",
-            row.cell.method,
-            row.cell.part,
-            f"{row['seconds']:.2f}",
-        ]
-        for row in rows
-    ]
-    yield Table(["world", "scorer", "queries", "items", "method", "stage", "seconds"], lines)
+    """A line for each world and number of anchor queries, a column for each stage."""
+    stages = list(grouped(rows, "method", "part"))
+    lines = []
+    for (world, scorer, n_queries, n_items), some in grouped(rows, *WORLD, "n_anchor_queries", "n_items").items():
+        seconds = [select(some, method=method, part=part) for method, part in stages]
+        shown = [f"{mean(found, 'seconds'):.2f}" if found else "" for found in seconds]
+        lines.append([world, scorer, f"{n_queries:,}", f"{n_items:,}", *shown])
+    header = [f"{method}: {part}, s" for method, part in stages]
+    yield Table(["world", "scorer", "queries", "items", *header], lines)
     yield Paragraph(PAPER_TIMES)
 
 

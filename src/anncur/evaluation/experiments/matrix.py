@@ -27,6 +27,7 @@ from anncur.factors.cur import (
     oracle_link_matrix,
     relative_error,
 )
+from anncur.search.posterior import Posterior
 from anncur.search.split import CUTOFFS
 
 CUT, ORACLE = "ANNCUR, tuned cutoff", "oracle CUR"
@@ -168,11 +169,10 @@ def indexing(study: Study) -> Iterator[Batch]:
     has_pace = study.task.seconds_per_pair is not None
     for n_anchor_queries in study.sizes.n_anchor_queries:
         columns = {"n_anchor_queries": n_anchor_queries, "n_anchor_items": study.sizes.n_anchor_items[-1]}
-        stages = [INVERSE, VECTORS, MIPS, TUNING, *([SCORING] if has_pace else [])]
-        yield Batch(
-            [study.cell("indexing", ANNCUR, part=stage, **columns) for stage in stages],
-            partial(_times, study, n_anchor_queries),
-        )
+        stages = [*([SCORING] if has_pace else []), INVERSE, VECTORS, MIPS]
+        cells = [study.cell("indexing", ANNCUR, part=stage, **columns) for stage in stages]
+        cells.append(study.cell("indexing", Posterior.name, part=TUNING, n_anchor_queries=n_anchor_queries))
+        yield Batch(cells, partial(_times, study, n_anchor_queries))
 
 
 def _times(study: Study, n_anchor_queries: int, missing: Sequence[Cell]) -> Iterator[Row]:
