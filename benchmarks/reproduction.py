@@ -6,29 +6,35 @@ DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `cross-en
 [CLS] one, 500 anchors and 200 tests on 5,000 entities of each test world); `linking`; `maxsim` (2,000 anchors, or 1,000
 where a world has fewer mentions); `negatives` (the rank of the models in --model); `item-item` (items as queries);
 `sizes` (nested worlds up to all entities of all worlds, MaxSim). Exact scores and rows are kept as they are made: run
-the same again, and it goes on where it was. A dual encoder whose folder is called name@500 was distilled from 500
-anchor queries; its training time is reported too, as that of the loss in --loss."""
+the same again, and it goes on where it was.
+
+Distilled dual encoders are given by folders WORLD/NAME@500, where 500 is the number of anchor queries that they were
+distilled from, by the built-in scorer; `--part anchors` writes those queries to WORK/anchors/WORLD/500.jsonl, to build
+an index of and distil from. Their training time is reported as that of the loss in --loss."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from anncur.candidates.loading import load_retriever
-from anncur.candidates.stored import StoredRetriever
 from anncur.cli.frame import show_progress
+from anncur.datasets.jsonl import read_queries
 from anncur.datasets.zeshel import Zeshel, read_worlds
+from anncur.evaluation.experiments.curves import SEED
 from anncur.evaluation.experiments.models import MATCH, PAIR, linking, statistics, training_time
 from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
 from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
 from anncur.evaluation.own import with_item_scores
+from anncur.evaluation.paper import random_split
 from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import RowFile
-from anncur.evaluation.study import Sizes, Study
+from anncur.evaluation.study import DISTILLED, Sizes, Study, store_retrievers
 from anncur.evaluation.tasks import Task
 from anncur.index.plan import seconds_per_call
 from anncur.progress import Progress
@@ -53,6 +59,17 @@ class Reproduction:
         self._data = Zeshel(options.data, context_words=CONTEXT_WORDS)
         self._progress = progress
         self.file = RowFile(options.out / "rows.jsonl")
+
+    def anchors(self) -> None:
+        """Write the queries that dual encoders are to be distilled from: the anchors of the `paper` protocol."""
+        for name in self._options.world:
+            queries = read_world(self._options.data, name, SMALL.n_queries, N_ITEMS).queries
+            for n_anchors in SMALL.n_anchor_queries:
+                chosen = random_split(len(queries), n_anchors=n_anchors, n_tests=N_TESTS, seed=SEED).anchors
+                records = [json.dumps(asdict(queries[place])) + "\n" for place in chosen.tolist()]
+                file = self._anchors_file(name, f"{DISTILLED}{n_anchors}")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("".join(records), encoding="utf-8")
 
     def cross_encoders(self) -> None:
         """Every experiment on every world with both kinds of cross-encoder."""
@@ -149,18 +166,40 @@ class Reproduction:
         seconds = seconds_per_call(load_scorer(scorer), made.items, made.queries[0]) if pace else None
         name = " ".join(world.name.split()[:-2])
         task: Task = replace(made, name=name, scorer_name=Path(scorer).name, seconds_per_pair=seconds)
-        names = (*RETRIEVERS, *map(str, self._options.dual_encoder))
-        return Study(task, [StoredRetriever(load_retriever(each), task.queries, task.items) for each in names], sizes)
+        names = (*RETRIEVERS, *map(str, self._dual_encoders(name, task.scorer_name)))
+        return Study(task, store_retrievers(map(load_retriever, names), task), sizes, learnt_from=self._learnt_from())
+
+    def _learnt_from(self) -> dict[str, list[str]]:
+        """The texts of the queries that each distilled dual encoder was distilled from."""
+        return {
+            folder.name: [
+                query.marked_text for query in read_queries(self._anchors_file(folder.parent.name, folder.name))
+            ]
+            for folder in self._options.dual_encoder
+            if DISTILLED in folder.name
+        }
+
+    def _anchors_file(self, world: str, encoder: str) -> Path:
+        return self._options.work / "anchors" / world / f"{encoder.partition(DISTILLED)[2]}.jsonl"
+
+    def _dual_encoders(self, world: str, scorer: str) -> list[Path]:
+        """Those that are of no world, and with the built-in scorer those that were distilled from it in this one."""
+        return [
+            folder
+            for folder in self._options.dual_encoder
+            if DISTILLED not in folder.name or (folder.parent.name == world and scorer == "builtin")
+        ]
 
     def _training_times(self, study: Study) -> None:
-        for folder in self._options.dual_encoder:
-            n_queries = folder.name.partition("@")[2]
+        for folder in self._dual_encoders(study.task.name, study.task.scorer_name):
+            n_queries = folder.name.partition(DISTILLED)[2]
             if n_queries:
                 batch = training_time(study, {"pair": PAIR, "match": MATCH}[self._options.loss], int(n_queries), folder)
                 self.file.make_missing([batch], stage="training times", progress=self._progress)
 
 
 PARTS: dict[str, Callable[[Reproduction], None]] = {
+    "anchors": Reproduction.anchors,
     "statistics": Reproduction.statistics,
     "cross-encoders": Reproduction.cross_encoders,
     "linking": Reproduction.linking,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,25 @@ import numpy as np
 import pytest
 
 import anncur
+from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError
 from anncur.evaluation.baselines import FixedItems
 from anncur.evaluation.experiments import curves, matrix, scoreboard
 from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
 from anncur.evaluation.rows import Row, RowFile, select
-from anncur.evaluation.study import QUICK, Sizes
+from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
 from toy_studies import N_ITEMS, SIZES, make_study, make_task
+from worlds import HashedVectors
 
 TIMES = {"seconds", "version", "commit", "hardware", "numpy"}
+
+
+def with_distilled(name: str) -> Study:
+    """A study with a second retriever, of this name."""
+    study = make_study()
+    distilled = StoredRetriever(HashedVectors(), study.task.queries, study.task.items)
+    distilled.name = name
+    return replace(study, retrievers=[*study.retrievers, distilled])
 
 
 def rows_of(name: str, folder: Path, **options: Any) -> list[Row]:
@@ -120,11 +131,32 @@ def test_smaller_worlds_lie_in_larger_ones_and_are_searched_with_the_same_querie
 
 
 def test_a_distilled_retriever_is_compared_where_it_knows_as_many_queries() -> None:
-    study = make_study()
-    study.retrievers[0].name = "base+ce@15"
+    study = with_distilled("base+ce@15")
     for batch in curves.recall_at_cost(study):
         n_anchor_queries = batch.cells[0].n_anchor_queries
         assert any("base" in cell.method for cell in batch.cells) == (n_anchor_queries == 15)
+
+
+def test_a_distilled_retriever_is_not_compared_on_queries_that_it_has_seen() -> None:
+    study = with_distilled("base+ce@30")
+    split = scoreboard.Grounds(study).split(0)
+    assert "rerank base+ce@30" in scoreboard.ways(study, split)
+    seen = {"base+ce@30": [study.task.queries[split.tests[3]].marked_text]}
+    assert "rerank base+ce@30" not in scoreboard.ways(replace(study, learnt_from=seen), split)
+
+
+def test_a_distilled_retriever_is_no_part_of_other_methods() -> None:
+    study = with_distilled("base+ce@30")
+    assert study.first_stage().name == "hashed"
+    index = scoreboard.Grounds(study).get(0).index
+    assert index.info.retrievers == ("hashed",)
+
+
+def test_a_retriever_is_called_by_the_last_part_of_its_folder() -> None:
+    task = make_task()
+    retriever = HashedVectors()
+    retriever.name = "models/toy/base"
+    assert [each.name for each in store_retrievers([retriever], task)] == ["base"]
 
 
 def test_no_method_of_the_scoreboard_exceeds_its_budget_and_exhaustive_search_finds_all(
@@ -166,7 +198,7 @@ def test_only_one_index_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
 def test_fixed_items_keep_their_budget_and_find_all_with_a_whole_one() -> None:
     task = make_task()
     assert task.item_scores is not None
-    ground = scoreboard.Grounds(make_study()).get(0, of_items=True)
+    ground = scoreboard.Grounds(make_study()).get(0, scoreboard.ITEMS)
     policy = FixedItems(task.item_scores.items)
     queries = task.queries[:5]
     for hits in ground.index.search_many(queries, 5, 30, method=policy):
@@ -180,7 +212,7 @@ def test_fixed_items_keep_their_budget_and_find_all_with_a_whole_one() -> None:
 def test_fixed_items_guess_by_the_dot_product_of_scores_with_them() -> None:
     task = make_task()
     assert task.item_scores is not None
-    ground = scoreboard.Grounds(make_study()).get(0, of_items=True)
+    ground = scoreboard.Grounds(make_study()).get(0, scoreboard.ITEMS)
     (hits,) = ground.index.search_many(task.queries[:1], 5, 30, method=FixedItems(task.item_scores.items))
     fixed, guessed = (each.positions for each in hits.trace)
     half = task.item_scores.items[:15]
@@ -213,7 +245,7 @@ def test_what_a_task_lacks_is_not_measured() -> None:
     bare = type(study)(type(study.task)(*_parts(study.task)), study.retrievers, study.sizes)
     assert not list(curves.item_item(bare))
     assert not list(scoreboard.depth(bare))
-    assert not any("item" in name for name in scoreboard.ways(bare))
+    assert not any("item" in name for name in scoreboard.ways(bare, scoreboard.Grounds(bare).split(0)))
 
 
 def _parts(task: Any) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from anncur.candidates.loading import load_retrievers
-from anncur.candidates.stored import StoredRetriever
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import (
     BatchOption,
@@ -30,7 +29,7 @@ from anncur.datasets.jsonl import read_documents, read_items, read_queries
 from anncur.errors import InputError
 from anncur.evaluation.own import Cost, OwnData, draw_items, draw_queries, own_task, sample_task, with_item_scores
 from anncur.evaluation.rows import RowFile, read_rows
-from anncur.evaluation.study import PRESETS, Sizes, Study
+from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
 from anncur.evaluation.tasks import Task
 from anncur.numbers import whole_number
 
@@ -113,10 +112,10 @@ def run(
         if data is None:
             task = sample_task(guarded)
         else:
-            task = own_task(data, guarded, scorer, kept, tell=tell, progress=progress)
+            task = own_task(data, guarded, _short(scorer), kept, tell=tell, progress=progress)
         if item_anchors:
             task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
-        retrievers = [StoredRetriever(each, task.queries, task.items) for each in cheap.values()]
+        retrievers = store_retrievers(cheap.values(), task)
         study = Study(task, retrievers, _enough_anchors(sizes, task, tests), runs=out / "runs")
         file = RowFile(out / "rows.jsonl")
         n_made = run_experiments(study, file, names, progress=progress)
@@ -184,6 +183,11 @@ def _drawn(data: OwnData, sizes: Sizes, n_items: int | None, *, seed: int) -> Ow
     """As many queries as are needed, and as many items as are wanted."""
     drawn = draw_queries(data, sizes.n_queries, seed=seed)
     return drawn if n_items is None else draw_items(drawn, whole_number("items", n_items, least=1), seed=seed)
+
+
+def _short(scorer: str) -> str:
+    """A scorer's name; of a model's folder or file only the last part."""
+    return Path(scorer).name if Path(scorer).exists() else scorer
 
 
 def _teller(*, as_json: bool) -> Callable[[Cost], None]:

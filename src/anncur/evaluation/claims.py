@@ -17,6 +17,7 @@ from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCO
 from anncur.evaluation.experiments.models import PAIR, TRAINING
 from anncur.evaluation.paper import ANNCUR, best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
+from anncur.evaluation.study import DISTILLED
 from anncur.evaluation.verdicts import (
     CONFIRMED,
     DIFFERENT,
@@ -124,10 +125,10 @@ def _larger_worlds_are_harder(rows: Sequence[Row]) -> Finding | None:
 
 def _distilled_are_not_monotone(rows: Sequence[Row]) -> Finding | None:
     """Distilled dual encoders are called by the number of queries that they were distilled from."""
-    distilled = [row for row in select(rows, experiment="anchor-queries") if "@" in row.cell.method]
+    distilled = [row for row in select(rows, experiment="anchor-queries") if DISTILLED in row.cell.method]
     by_name: dict[tuple[str, str, str], list[Row]] = {}
     for row in distilled:
-        by_name.setdefault((row.cell.world, row.cell.scorer, row.cell.method.partition("@")[0]), []).append(row)
+        by_name.setdefault((row.cell.world, row.cell.scorer, row.cell.method.partition(DISTILLED)[0]), []).append(row)
     curves = [line for some in by_name.values() for line in lines(some, "n_anchor_queries")]
     if not curves:
         return None

@@ -16,6 +16,7 @@ from anncur.evaluation.judgements import MEASURES
 from anncur.evaluation.panels import add_legend, draw_line, finish_axes, line_name, line_names, line_styles, new_panels
 from anncur.evaluation.paper import best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
+from anncur.evaluation.study import DISTILLED
 from anncur.search.exhaustive import Exhaustive
 
 if TYPE_CHECKING:
@@ -133,10 +134,12 @@ def draw_world_sizes(rows: Sequence[Row]) -> Figure:
 def _one_panel(rows: Sequence[Row], column: str, label: str) -> Figure:
     figure, (axes,) = new_panels(1, legend=len(line_names(rows)))
     names = dict.fromkeys(
-        row.cell.method.partition("@")[0] for row in rows
+        row.cell.method.partition(DISTILLED)[0] for row in rows
     )  # distilled encoders of all sizes are one line
     for name, style in line_styles(list(names)).items():
-        draw_line(axes, [row for row in rows if row.cell.method.partition("@")[0] == name], column, style, label=name)
+        draw_line(
+            axes, [row for row in rows if row.cell.method.partition(DISTILLED)[0] == name], column, style, label=name
+        )
     axes.set_title(f"top {rows[0].cell.k} at a cost of {rows[0].cell.cost}")
     finish_axes(axes, label, distinct(rows, column))
     add_legend(figure, axes)

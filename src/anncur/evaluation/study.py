@@ -4,20 +4,23 @@ Feeds `experiments/`. An experiment is a function of a study that gives batches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from anncur.arrays import Positions
+from anncur.candidates.base import Retriever
 from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError
 from anncur.evaluation.paper import COSTS
 from anncur.evaluation.protocols import KS
 from anncur.evaluation.rows import Batch, Cell
-from anncur.evaluation.tasks import Task
+from anncur.evaluation.tasks import Split, Task
+
+DISTILLED = "@"  # stands between the name of a distilled retriever and the number of queries that it learnt from
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,14 @@ PRESETS = {"quick": QUICK, "paper": Sizes()}
 class Study:
     """A task with the retrievers that all methods have.
 
-    A retriever called `name@500` was distilled from 500 anchor queries, and is compared where there are as many.
-    Runs in TREC's format go to the folder `runs`."""
+    A retriever called `name@500` was distilled from 500 anchor queries, and is compared where there are as many;
+    `learnt_from` are their texts, and where one of them is a test query it isn't compared at all. Runs in TREC's format
+    go to the folder `runs`."""
 
     task: Task
     retrievers: Sequence[StoredRetriever]
     sizes: Sizes = QUICK
+    learnt_from: Mapping[str, Collection[str]] = field(default_factory=dict)
     runs: Path | None = None
     data: str = ""  # the digest of the scores that all cells carry
 
@@ -109,18 +114,38 @@ class Study:
         known = {"world": self.task.name, "scorer": self.task.scorer_name, "n_items": len(self.task.items)}
         return Cell(experiment=experiment, method=method, **{**known, "data": self.data, **columns})
 
-    def retrievers_for(self, n_anchor_queries: int) -> list[StoredRetriever]:
-        """Those that may be compared with methods that know so many anchor queries."""
-        return [each for each in self.retrievers if each.name.partition("@")[2] in ("", str(n_anchor_queries))]
+    def retrievers_for(self, split: Split) -> list[StoredRetriever]:
+        """Those that may be compared: distilled from as many queries as are anchors, and from no test query."""
+        tests = {self.task.queries[position].marked_text for position in split.tests.tolist()}
+        sizes = ("", str(len(split.anchors)))
+        return [
+            each
+            for each in self.retrievers
+            if each.name.partition(DISTILLED)[2] in sizes and tests.isdisjoint(self.learnt_from.get(each.name, ()))
+        ]
+
+    @property
+    def untaught(self) -> list[StoredRetriever]:
+        """Those that learnt nothing from the anchor queries: only they may be a part of other methods, because a
+        retriever that was distilled from the queries that a method is tuned on looks too good."""
+        return [each for each in self.retrievers if DISTILLED not in each.name]
 
     def first_stage(self) -> StoredRetriever:
         """What adaptive methods begin with: the first retriever that has item vectors, else the first."""
-        return next((each for each in self.retrievers if each.item_vectors() is not None), self.retrievers[0])
+        return next((each for each in self.untaught if each.item_vectors() is not None), self.untaught[0])
 
     def take_items(self, positions: Positions) -> Study:
         """The same with some of the items only; cells keep the digest of the whole."""
         retrievers = [each.take_items(positions) for each in self.retrievers]
         return replace(self, task=self.task.take_items(positions), retrievers=retrievers)
+
+
+def store_retrievers(retrievers: Iterable[Retriever], task: Task) -> list[StoredRetriever]:
+    """Retrievers with their scores of a task; one that is called by its folder keeps only the last part of the name."""
+    stored = [StoredRetriever(each, task.queries, task.items) for each in retrievers]
+    for each in stored:
+        each.name = Path(each.name).name
+    return stored
 
 
 Experiment: TypeAlias = Callable[[Study], Iterator[Batch]]

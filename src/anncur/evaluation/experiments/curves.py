@@ -26,7 +26,7 @@ SEED = 0  # the authors' figures have one seed of anchors
 def recall_at_depth(study: Study) -> Iterator[Batch]:
     """How many of the top k are among so many items retrieved; what anchor items cost is not looked at."""
     for n_anchor_queries in study.sizes.n_anchor_queries:
-        retrievers = study.retrievers_for(n_anchor_queries)
+        retrievers = study.retrievers_for(paper_split(study, n_anchor_queries))
         methods: list[tuple[str, int | None]] = [(rerank_name(each.name), None) for each in retrievers]
         methods += [(ANNCUR, n_anchor_items) for n_anchor_items in study.sizes.n_anchor_items]
         yield _depth_batch(study, "recall-at-depth", methods, n_anchor_queries)
@@ -65,6 +65,13 @@ def world_size(study: Study) -> Iterator[Batch]:
     for size in sizes.world_sizes:
         smaller = study.take_items(np.sort(order[:size]))
         yield _cost_batch(smaller, "world-size", [(sizes.bar_k, sizes.bar_cost)], sizes.n_anchor_queries[-1])
+
+
+def paper_split(study: Study, n_anchor_queries: int) -> Split:
+    """The split of all curves: the test queries are the same for any number of anchor queries."""
+    n_queries = len(study.task.queries)
+    n_tests = n_queries - max(n_anchor_queries, *study.sizes.n_anchor_queries)
+    return random_split(n_queries, n_anchors=n_anchor_queries, n_tests=n_tests, seed=SEED)
 
 
 class Guesses:
@@ -138,7 +145,7 @@ def _cost_batch(study: Study, experiment: str, pairs: Sequence[tuple[int, int]],
     columns = {"protocol": PAPER, "seed": SEED, "n_anchor_queries": n_anchor_queries}
     cells = []
     for k, cost in pairs:
-        for retriever in study.retrievers_for(n_anchor_queries):
+        for retriever in study.retrievers_for(paper_split(study, n_anchor_queries)):
             method = rerank_name(retriever.name)
             cells.append(study.cell(experiment, method, k=k, cost=cost, n_rerank=cost, **columns))
         for split in splits_of(cost):
@@ -148,9 +155,5 @@ def _cost_batch(study: Study, experiment: str, pairs: Sequence[tuple[int, int]],
 
 
 def _measure(study: Study, missing: Sequence[Cell], n_anchor_queries: int) -> Iterator[Row]:
-    """The test queries are the same for any number of anchor queries."""
-    n_queries = len(study.task.queries)
-    most_anchors = max(n_anchor_queries, *study.sizes.n_anchor_queries)
-    split = random_split(n_queries, n_anchors=n_anchor_queries, n_tests=n_queries - most_anchors, seed=SEED)
-    guesses = Guesses(study, split)
+    guesses = Guesses(study, paper_split(study, n_anchor_queries))
     yield from recall_rows(missing, guesses.exact_scores, guesses)

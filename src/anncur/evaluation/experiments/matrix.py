@@ -190,7 +190,7 @@ def _stages(study: Study, n_anchor_queries: int) -> dict[str, float]:
     link, for_inverse = _timed(lambda: paper_link_matrix(anchor_scores[:, anchor_items]))
     vectors, for_vectors = _timed(lambda: np.ascontiguousarray((link @ anchor_scores).T))
     _, for_mips = _timed(lambda: _mips_index(vectors))
-    _, for_tuning = _timed(lambda: build(study.task, split, study.retrievers))
+    _, for_tuning = _timed(lambda: build(study.task, split, study.untaught))
     return {INVERSE: for_inverse, VECTORS: for_vectors, MIPS: for_mips, TUNING: for_tuning}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from anncur.arrays import NO_POSITIONS
 from anncur.evaluation.baselines import FixedItems
 from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
 from anncur.evaluation.judgements import judge, write_run
@@ -35,6 +36,7 @@ from anncur.search.sparse_factors import INDUCTIVE, TRANSDUCTIVE
 
 SOUND = "sound"
 DOCUMENTS = "documents"
+QUERIES, ITEMS, NOTHING = "queries", "items", "nothing"  # what an index learns from
 RUN_DEPTH = 100  # items of a query in a run
 JUDGED_K = 10  # as in nDCG@10
 
@@ -53,22 +55,25 @@ class Grounds:
 
     def __init__(self, study: Study) -> None:
         self._study = study
-        self._made: dict[tuple[int, bool], Ground] = {}
+        self._made: dict[tuple[int, str], Ground] = {}
 
-    def get(self, seed: int, *, of_items: bool = False) -> Ground:
-        """The ground of a seed, or with items in the place of its anchor queries."""
-        key = (seed, of_items)
+    def get(self, seed: int, over: str = QUERIES) -> Ground:
+        """The ground of a seed, with an index over its anchor queries, over items in their place, or over nothing."""
+        key = (seed, over)
         if key not in self._made:
-            self._made = {key: self._make(seed, of_items)}
+            self._made = {key: self._make(seed, over)}
         return self._made[key]
 
-    def _make(self, seed: int, of_items: bool) -> Ground:
-        task, split = self._study.task, self.split(seed)
-        if not of_items:
-            return Ground(task, split, build(task, split, self._study.retrievers, seed=seed))
-        task, n_items = task.item_task(), len(task.item_task().queries) - len(task.queries)
+    def _make(self, seed: int, over: str) -> Ground:
+        study, task, split = self._study, self._study.task, self.split(seed)
+        if over == NOTHING:
+            return Ground(task, split, build(task, Split(NO_POSITIONS, split.tests), study.retrievers, seed=seed))
+        if over == QUERIES:
+            return Ground(task, split, build(task, split, study.untaught, seed=seed))
+        items = task.item_task()
+        n_items = len(items.queries) - len(task.queries)
         split = Split(np.arange(n_items), split.tests + n_items)
-        return Ground(task, split, build(task, split, [], seed=seed))
+        return Ground(items, split, build(items, split, [], seed=seed))
 
     def split(self, seed: int) -> Split:
         """Test queries from documents that no anchor query comes from."""
@@ -79,26 +84,26 @@ class Grounds:
 
 @dataclass(frozen=True)
 class Way:
-    """A method as it is measured: over anchor queries or over items, with budgets above the least."""
+    """A method as it is measured: what its index is over, and the budget that it needs more than."""
 
     policy: Policy
-    over_items: bool = False
+    over: str = QUERIES
     above: int = 0
 
 
-def ways(study: Study) -> dict[str, Way]:
-    """All methods that the study has the parts for."""
+def ways(study: Study, split: Split) -> dict[str, Way]:
+    """All methods that the study has the parts for; those over the same index come together."""
     first = study.first_stage()
-    found = {rerank_name(each.name): Way(Rerank(each.name)) for each in study.retrievers_for(_n_anchors(study))}
+    found = {rerank_name(each.name): Way(Rerank(each.name), NOTHING) for each in study.retrievers_for(split)}
+    found |= {Exhaustive.name: Way(Exhaustive(), NOTHING)}
+    if study.task.item_scores is not None:
+        found |= {FIXED_ITEM: Way(FixedItems(study.task.item_scores.items), ITEMS), ITEM_CUR: Way(OneShot(), ITEMS)}
     found |= {ANNCUR: Way(OneShot())}
     found |= {f"{ANNCUR}, {n} anchors": Way(OneShot(n_anchor_items=n), above=n) for n in study.sizes.n_anchor_items}
     found |= {f"ADACUR from {first.name}": Way(Adacur(retriever=first.name))}
     found |= {f"AXN, {TRANSDUCTIVE}": Way(Axn(retriever=first.name))}
     if first.item_vectors() is not None and importlib.util.find_spec("torch") is not None:
         found |= {f"AXN, {INDUCTIVE}": Way(Axn(retriever=first.name, kind=INDUCTIVE))}
-    if study.task.item_scores is not None:
-        found |= {FIXED_ITEM: Way(FixedItems(study.task.item_scores.items), over_items=True)}
-        found |= {ITEM_CUR: Way(OneShot(), over_items=True)}
     return {**found, Posterior.name: Way(Posterior())}
 
 
@@ -108,7 +113,7 @@ def scoreboard(study: Study) -> Iterator[Batch]:
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
         yield _documents(study, grounds, columns)
-        for name, way in {**ways(study), Exhaustive.name: Way(Exhaustive())}.items():
+        for name, way in ways(study, grounds.split(seed)).items():
             budgets = (len(study.task.items),) if way.policy.is_exact else study.sizes.costs
             cells = [
                 study.cell("scoreboard", name, k=k, cost=budget, **columns)
@@ -125,7 +130,7 @@ def depth(study: Study) -> Iterator[Batch]:
         return
     grounds = Grounds(study)
     columns = {"protocol": SOUND, "n_anchor_queries": _n_anchors(study), "k": JUDGED_K}
-    policies: dict[str, Policy] = {rerank_name(each.name): Rerank(each.name) for each in study.retrievers}
+    policies: dict[str, Policy] = {rerank_name(each.name): Rerank(each.name) for each in study.untaught}
     policies |= {Posterior.name: Posterior(), Exhaustive.name: Exhaustive()}
     for name, policy in policies.items():
         few = sorted({JUDGED_K, 2 * JUDGED_K, *(cost for cost in study.sizes.costs if cost > JUDGED_K)})
@@ -148,7 +153,7 @@ def _documents(study: Study, grounds: Grounds, columns: dict[str, Any]) -> Batch
 
 
 def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell]) -> Iterator[Row]:
-    ground = grounds.get(cells[0].seed, of_items=way.over_items)
+    ground = grounds.get(cells[0].seed, way.over)
     wanted = {(cell.k, cell.cost): cell for cell in cells}
     budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
     ks = sorted({cell.k for cell in cells if cell.k is not None})
