@@ -166,16 +166,17 @@ class Reproduction:
         seconds = seconds_per_call(load_scorer(scorer), made.items, made.queries[0]) if pace else None
         name = " ".join(world.name.split()[:-2])
         task: Task = replace(made, name=name, scorer_name=Path(scorer).name, seconds_per_pair=seconds)
-        names = (*RETRIEVERS, *map(str, self._dual_encoders(name, task.scorer_name)))
-        return Study(task, store_retrievers(map(load_retriever, names), task), sizes, learnt_from=self._learnt_from())
+        encoders = self._dual_encoders(name, task.scorer_name)
+        retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, encoders))), task)
+        return Study(task, retrievers, sizes, learnt_from=self._learnt_from(encoders))
 
-    def _learnt_from(self) -> dict[str, list[str]]:
+    def _learnt_from(self, encoders: list[Path]) -> dict[str, list[str]]:
         """The texts of the queries that each distilled dual encoder was distilled from."""
         return {
             folder.name: [
                 query.marked_text for query in read_queries(self._anchors_file(folder.parent.name, folder.name))
             ]
-            for folder in self._options.dual_encoder
+            for folder in encoders
             if DISTILLED in folder.name
         }
 
