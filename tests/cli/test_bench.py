@@ -75,6 +75,13 @@ def test_scores_that_were_paid_for_before_a_crash_are_not_paid_for_again(run: Ru
     assert cost(told)["n_missing"] < 28 * 120 - 800
 
 
+def test_queries_of_one_document_are_never_on_both_sides(run: Run) -> None:
+    run("run", *OWN, *FEW[:6], "--experiment", "scoreboard")
+    rows = read_rows(Path("out/rows.jsonl"))
+    (documents,) = select(rows, method="documents")
+    assert len(documents["groups"]) > len(set(documents["groups"])), "the documents of the file, not a group for each"
+
+
 def test_judgements_give_the_tasks_own_metrics_and_runs(run: Run) -> None:
     Path("corpus.jsonl").rename("corpus.jsonl.old")
     Path("beir").mkdir()
