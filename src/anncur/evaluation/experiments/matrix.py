@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,11 +21,11 @@ from anncur.evaluation.tasks import Split
 from anncur.factors.cur import (
     PAPER_CUTOFF,
     AnchorBlock,
+    Oracle,
     approximate,
     energy_rank,
     link_matrix,
     numerical_rank,
-    oracle_link_matrix,
     relative_error,
 )
 from anncur.search.posterior import Posterior
@@ -42,11 +43,36 @@ Goal: TypeAlias = tuple[int, int]  # k, and how many of the best guesses it is l
 SCORING, INVERSE, VECTORS, MIPS, TUNING = "scoring", "pseudo-inverse", "item vectors", "MIPS index", "tuning"
 
 
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Exact scores, anchors, and what is looked for; the oracle knows the exact scores of all queries."""
+
+    exact_scores: FloatMatrix
+    split: Split
+    anchor_items: Positions
+    goal: Goal
+    oracle: Oracle
+
+    @property
+    def anchor_scores(self) -> FloatMatrix:
+        """Of the anchor queries on all items."""
+        return self.exact_scores[self.split.anchors]
+
+    @property
+    def test_scores(self) -> FloatMatrix:
+        """Of the test queries on all items."""
+        return self.exact_scores[self.split.tests]
+
+    def guesses(self, link: FloatMatrix) -> FloatMatrix:
+        """The test queries' scores by a link matrix."""
+        return approximate(self.test_scores[:, self.anchor_items], link, self.anchor_scores)
+
+
 def heatmap(study: Study) -> Iterator[Batch]:
     """Recall and approximation error for numbers of anchor queries and items, on all other queries.
 
     Three link matrices: the paper's, one with a cutoff that was chosen on held-out anchor queries, and the oracle's."""
-    sizes = study.sizes
+    sizes, oracles = study.sizes, Oracles(study.task.exact_scores)
     for seed in range(sizes.n_grid_seeds):
         for n_anchor_queries in sizes.grid:
             for n_anchor_items in sizes.grid:
@@ -55,34 +81,49 @@ def heatmap(study: Study) -> Iterator[Batch]:
                     study.cell("heatmap", method, protocol=PAPER, k=sizes.grid_k, n_rerank=sizes.grid_depth, **columns)
                     for method in LINKS
                 ]
-                yield Batch(cells, partial(_heat, study))
+                yield Batch(cells, partial(_heat, study.task.exact_scores, oracles))
 
 
-def _heat(study: Study, cells: Sequence[Cell]) -> Iterator[Row]:
-    exact_scores = study.task.exact_scores
+class Oracles:
+    """An oracle for each seed, of which the last one is kept: its pseudo-inverses serve a whole grid, and are large."""
+
+    def __init__(self, exact_scores: FloatMatrix) -> None:
+        self._exact_scores = exact_scores
+        self._made: dict[int, Oracle] = {}
+
+    def get(self, seed: int) -> Oracle:
+        """The one of a seed."""
+        if seed not in self._made:
+            self._made = {seed: Oracle(self._exact_scores, cutoff=PAPER_CUTOFF)}
+        return self._made[seed]
+
+
+def _heat(exact_scores: FloatMatrix, oracles: Oracles, cells: Sequence[Cell]) -> Iterator[Row]:
     for cell in cells:
         assert cell.n_anchor_queries, "every cell of the grid has one"
         assert cell.k, "and a k"
         assert cell.n_rerank, "and a depth"
         split = random_split(len(exact_scores), n_anchors=cell.n_anchor_queries, seed=cell.seed)
         anchor_items = np.random.default_rng([cell.seed, 1]).permutation(exact_scores.shape[1])[: cell.n_anchor_items]
-        guesses = LINKS[cell.method](exact_scores, split, anchor_items, (cell.k, cell.n_rerank))
-        tests = exact_scores[split.tests]
-        recalls = recall_curve(guesses, tests, [cell.k], [cell.n_rerank])[cell.k, cell.n_rerank]
+        scene = Scene(exact_scores, split, anchor_items, (cell.k, cell.n_rerank), oracles.get(cell.seed))
+        guesses, tests = LINKS[cell.method](scene), scene.test_scores
+        recalls = recall_curve(guesses, tests, [cell.k], [cell.n_rerank])[scene.goal]
         yield Row(
             cell, {"recall": float(recalls.mean()), "error": relative_error(tests, guesses), "n_tests": len(tests)}
         )
 
 
-def _guess_as_paper(exact_scores: FloatMatrix, split: Split, anchor_items: Positions, _: Goal) -> FloatMatrix:
-    return paper_guesses(exact_scores[split.anchors], exact_scores[split.tests], anchor_items)
+def _guess_as_paper(scene: Scene) -> FloatMatrix:
+    return paper_guesses(scene.anchor_scores, scene.test_scores, scene.anchor_items)
 
 
-def _guess_with_cutoff(exact_scores: FloatMatrix, split: Split, anchor_items: Positions, goal: Goal) -> FloatMatrix:
-    anchor_scores = exact_scores[split.anchors]
-    cutoff = choose_cutoff(anchor_scores, anchor_items, goal)
-    link = link_matrix(anchor_scores[:, anchor_items], cutoff=cutoff)
-    return approximate(exact_scores[split.tests][:, anchor_items], link, anchor_scores)
+def _guess_with_cutoff(scene: Scene) -> FloatMatrix:
+    cutoff = choose_cutoff(scene.anchor_scores, scene.anchor_items, scene.goal)
+    return scene.guesses(link_matrix(scene.anchor_scores[:, scene.anchor_items], cutoff=cutoff))
+
+
+def _guess_by_oracle(scene: Scene) -> FloatMatrix:
+    return scene.guesses(scene.oracle.link_matrix(scene.split.anchors, scene.anchor_items))
 
 
 def choose_cutoff(anchor_scores: FloatMatrix, anchor_items: Positions, goal: Goal) -> float:
@@ -103,13 +144,7 @@ def choose_cutoff(anchor_scores: FloatMatrix, anchor_items: Positions, goal: Goa
     return CUTOFFS[int(totals.argmax())]
 
 
-def _guess_by_oracle(exact_scores: FloatMatrix, split: Split, anchor_items: Positions, _: Goal) -> FloatMatrix:
-    """With the link matrix that knows all scores, those of the test queries too."""
-    link = oracle_link_matrix(exact_scores, split.anchors, anchor_items, cutoff=PAPER_CUTOFF)
-    return approximate(exact_scores[split.tests][:, anchor_items], link, exact_scores[split.anchors])
-
-
-LINKS: dict[str, Callable[[FloatMatrix, Split, Positions, Goal], FloatMatrix]] = {
+LINKS: dict[str, Callable[[Scene], FloatMatrix]] = {
     ANNCUR: _guess_as_paper,
     CUT: _guess_with_cutoff,
     ORACLE: _guess_by_oracle,
