@@ -6,11 +6,12 @@ items, and recall among the best of them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.stored import StoredRetriever
 from anncur.evaluation.paper import ANNCUR, PAPER, paper_guesses, random_split, recall_rows, splits_of
 from anncur.evaluation.rows import Batch, Cell, Row
@@ -62,9 +63,15 @@ def world_size(study: Study) -> Iterator[Batch]:
     """The recall at one cost in nested worlds, with the same queries."""
     sizes = study.sizes
     order = nested_items(len(study.task.items))
+    whole = _cost_batch(study, "world-size", [(sizes.bar_k, sizes.bar_cost)], sizes.n_anchor_queries[-1])
     for size in sizes.world_sizes:
-        smaller = study.take_items(np.sort(order[:size]))
-        yield _cost_batch(smaller, "world-size", [(sizes.bar_k, sizes.bar_cost)], sizes.n_anchor_queries[-1])
+        cells = [replace(cell, n_items=size) for cell in whole.cells]
+        yield Batch(cells, partial(_measure_among, study, np.sort(order[:size])))
+
+
+def _measure_among(study: Study, items: Positions, missing: Sequence[Cell]) -> Iterator[Row]:
+    """Among some of the items only, which are taken no earlier than they are needed."""
+    yield from _measure(study.take_items(items), missing, study.sizes.n_anchor_queries[-1])
 
 
 def paper_split(study: Study, n_anchor_queries: int) -> Split:
