@@ -10,7 +10,9 @@ the same again, and it goes on where it was.
 
 Distilled dual encoders are given by folders WORLD/NAME@500, where 500 is the number of anchor queries that they were
 distilled from, by the built-in scorer; `--part anchors` writes those queries to WORK/anchors/WORLD/500.jsonl, to build
-an index of and distil from. Their training time is reported as that of the loss in --loss."""
+an index of and distil from. Their training time is reported as that of the loss in --loss. With --split-by-document
+(in all parts) the same encoders come into the scoreboard of the first seed too; otherwise they would be tested there on
+queries that they have seen, and are left out."""
 
 from __future__ import annotations
 
@@ -26,12 +28,10 @@ from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.datasets.jsonl import read_queries
 from anncur.datasets.zeshel import Zeshel, read_worlds
-from anncur.evaluation.experiments.curves import SEED
 from anncur.evaluation.experiments.models import MATCH, PAIR, linking, statistics, training_time
 from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
 from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
 from anncur.evaluation.own import with_item_scores
-from anncur.evaluation.paper import random_split
 from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import RowFile
 from anncur.evaluation.study import DISTILLED, Sizes, Study, store_retrievers
@@ -63,13 +63,20 @@ class Reproduction:
     def anchors(self) -> None:
         """Write the queries that dual encoders are to be distilled from: the anchors of the `paper` protocol."""
         for name in self._options.world:
-            queries = read_world(self._options.data, name, SMALL.n_queries, N_ITEMS).queries
+            world = read_world(self._options.data, name, SMALL.n_queries, N_ITEMS)
             for n_anchors in SMALL.n_anchor_queries:
-                chosen = random_split(len(queries), n_anchors=n_anchors, n_tests=N_TESTS, seed=SEED).anchors
-                records = [json.dumps(asdict(queries[place])) + "\n" for place in chosen.tolist()]
+                chosen = self._without_scores(world).paper_split(n_anchors).anchors
+                records = [json.dumps(asdict(world.queries[place])) + "\n" for place in chosen.tolist()]
                 file = self._anchors_file(name, f"{DISTILLED}{n_anchors}")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text("".join(records), encoding="utf-8")
+
+    def _without_scores(self, world: World) -> Study:
+        """A study that can be split, before anything is scored."""
+        scores = np.zeros((len(world.mentions), 0), dtype=np.float32)
+        documents = [mention.document_id for mention in world.mentions]
+        task = Task(world.name, world.queries, documents, [], scores)
+        return Study(task, [], SMALL, is_split_by_document=self._options.split_by_document)
 
     def cross_encoders(self) -> None:
         """Every experiment on every world with both kinds of cross-encoder."""
@@ -168,7 +175,13 @@ class Reproduction:
         task: Task = replace(made, name=name, scorer_name=Path(scorer).name, seconds_per_pair=seconds)
         encoders = self._dual_encoders(name, task.scorer_name)
         retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, encoders))), task)
-        return Study(task, retrievers, sizes, learnt_from=self._learnt_from(encoders))
+        return Study(
+            task,
+            retrievers,
+            sizes,
+            learnt_from=self._learnt_from(encoders),
+            is_split_by_document=self._options.split_by_document,
+        )
 
     def _learnt_from(self, encoders: list[Path]) -> dict[str, list[str]]:
         """The texts of the queries that each distilled dual encoder was distilled from."""
@@ -220,6 +233,7 @@ def main() -> None:
     parser.add_argument("--cls", type=Path, help="the folder or .onnx file of a [CLS] model, with cls in its name")
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--dual-encoder", type=Path, action="append", default=[])
+    parser.add_argument("--split-by-document", action="store_true", help="in the `paper` protocol too, where it isn't")
     parser.add_argument("--loss", choices=["pair", "match"], default="match", help="of the distilled dual encoders")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one; may be repeated")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")

@@ -122,12 +122,22 @@ def test_scoring_time_is_the_pace_of_the_scorer_times_the_pairs(measured: dict[s
     assert {row.cell.n_anchor_queries: row["seconds"] for row in rows} == {15: 15 * 0.15, 30: 30 * 0.15}
 
 
-def test_smaller_worlds_lie_in_larger_ones_and_are_searched_with_the_same_queries(
+def test_worlds_of_all_sizes_are_searched_with_the_same_queries(
     measured: dict[str, list[Row]],
 ) -> None:
     rows = measured["world-size"]
     assert {row.cell.n_items for row in rows} == {60, 100, 150}
     assert len({row["n_tests"] for row in rows}) == 1
+
+
+def test_smaller_worlds_are_made_of_items_of_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[set[int]] = []
+    whole = Study.take_items
+    monkeypatch.setattr(Study, "take_items", lambda study, items: (taken.append(set(items)), whole(study, items))[1])
+    for batch in curves.world_size(make_study()):
+        list(batch.measure(batch.cells))
+    assert [len(items) for items in taken] == [60, 100, 150]
+    assert taken[0] < taken[1] < taken[2]
 
 
 def test_a_distilled_retriever_is_compared_where_it_knows_as_many_queries() -> None:
@@ -139,10 +149,20 @@ def test_a_distilled_retriever_is_compared_where_it_knows_as_many_queries() -> N
 
 def test_a_distilled_retriever_is_not_compared_on_queries_that_it_has_seen() -> None:
     study = with_distilled("base+ce@30")
-    split = scoreboard.Grounds(study).split(0)
+    split = study.sound_split(0)
     assert "rerank base+ce@30" in scoreboard.ways(study, split)
     seen = {"base+ce@30": [study.task.queries[split.tests[3]].marked_text]}
     assert "rerank base+ce@30" not in scoreboard.ways(replace(study, learnt_from=seen), split)
+
+
+def test_split_by_document_the_paper_protocol_tests_what_the_first_seed_of_the_scoreboard_tests() -> None:
+    study = replace(make_study(), is_split_by_document=True)
+    few, many = (study.paper_split(n_anchors) for n_anchors in (15, 30))
+    sound = study.sound_split(0)
+    assert few.tests.tolist() == many.tests.tolist() == sound.tests.tolist()
+    assert set(few.anchors) < set(many.anchors) == set(sound.anchors)
+    (batch, _) = curves.recall_at_cost(study)
+    assert {cell.protocol for cell in batch.cells} == {"paper, split by document"}
 
 
 def test_a_distilled_retriever_is_no_part_of_other_methods() -> None:
@@ -181,7 +201,7 @@ def test_the_scoreboard_counts_what_each_query_found(measured: dict[str, list[Ro
 @pytest.mark.parametrize("seed", range(3))
 def test_the_scoreboard_tests_documents_that_no_anchor_query_comes_from(seed: int) -> None:
     study = make_study()
-    split = scoreboard.Grounds(study).split(seed)
+    split = study.sound_split(seed)
     of_anchors, of_tests = ({study.task.groups[place] for place in some} for some in (split.anchors, split.tests))
     assert not of_anchors & of_tests
 
@@ -245,7 +265,7 @@ def test_what_a_task_lacks_is_not_measured() -> None:
     bare = type(study)(type(study.task)(*_parts(study.task)), study.retrievers, study.sizes)
     assert not list(curves.item_item(bare))
     assert not list(scoreboard.depth(bare))
-    assert not any("item" in name for name in scoreboard.ways(bare, scoreboard.Grounds(bare).split(0)))
+    assert not any("item" in name for name in scoreboard.ways(bare, bare.sound_split(0)))
 
 
 def _parts(task: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from anncur.evaluation.rows import Cell, Row, grouped
 from anncur.evaluation.tasks import Split
 from anncur.factors.cur import PAPER_CUTOFF
 
-PAPER = "paper"
+PAPER, PAPER_BY_DOCUMENT = "paper", "paper, split by document"
 ANNCUR = "ANNCUR"
 COSTS = (50, 100, 200, 500, 1000)
 N_PARTS = 10  # that a cost is split into
@@ -77,5 +77,17 @@ def recall_rows(cells: Iterable[Cell], exact_scores: FloatMatrix, guess: Guess) 
 
 def best_splits(rows: Sequence[Row]) -> list[Row]:
     """Of ANNCUR's rows at a cost, those with the best split, chosen on test; the rows of other methods as they are."""
-    columns = ("experiment", "world", "scorer", "data", "seed", "n_anchor_queries", "n_items", "method", "k", "cost")
+    columns = (
+        "protocol",
+        "experiment",
+        "world",
+        "scorer",
+        "data",
+        "seed",
+        "n_anchor_queries",
+        "n_items",
+        "method",
+        "k",
+        "cost",
+    )
     return [max(some, key=lambda row: float(row["recall"])) for some in grouped(rows, *columns).values()]

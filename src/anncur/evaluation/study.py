@@ -15,10 +15,10 @@ from anncur.arrays import Positions
 from anncur.candidates.base import Retriever
 from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError
-from anncur.evaluation.paper import COSTS
+from anncur.evaluation.paper import COSTS, random_split
 from anncur.evaluation.protocols import KS
 from anncur.evaluation.rows import Batch, Cell
-from anncur.evaluation.tasks import Split, Task
+from anncur.evaluation.tasks import Split, Task, split_by_group
 
 DISTILLED = "@"  # stands between the name of a distilled retriever and the number of queries that it learnt from
 
@@ -95,13 +95,15 @@ class Study:
     """A task with the retrievers that all methods have.
 
     A retriever called `name@500` was distilled from 500 anchor queries, and is compared where there are as many;
-    `learnt_from` are their texts, and where one of them is a test query it isn't compared at all. Runs in TREC's format
-    go to the folder `runs`."""
+    `learnt_from` are their texts, and where one of them is a test query it isn't compared at all. With
+    `is_split_by_document` the `paper` protocol has the test queries of the scoreboard's first seed, so that the same
+    distilled retrievers serve both. Runs in TREC's format go to the folder `runs`."""
 
     task: Task
     retrievers: Sequence[StoredRetriever]
     sizes: Sizes = QUICK
     learnt_from: Mapping[str, Collection[str]] = field(default_factory=dict)
+    is_split_by_document: bool = False
     runs: Path | None = None
     data: str = ""  # the digest of the scores that all cells carry
 
@@ -113,6 +115,20 @@ class Study:
         """A cell of this study."""
         known = {"world": self.task.name, "scorer": self.task.scorer_name, "n_items": len(self.task.items)}
         return Cell(experiment=experiment, method=method, **{**known, "data": self.data, **columns})
+
+    def sound_split(self, seed: int) -> Split:
+        """Test queries from documents that no anchor query comes from."""
+        n_anchors = self.sizes.n_anchor_queries[-1]
+        return split_by_group(self.task.groups, n_anchors=n_anchors, n_tests=self.sizes.n_tests, seed=seed)
+
+    def paper_split(self, n_anchors: int, seed: int = 0) -> Split:
+        """Test queries at random, as the authors drew them; the same ones for any number of anchor queries."""
+        most_anchors = max(n_anchors, *self.sizes.n_anchor_queries)
+        if not self.is_split_by_document:
+            n_queries = len(self.task.queries)
+            return random_split(n_queries, n_anchors=n_anchors, n_tests=n_queries - most_anchors, seed=seed)
+        widest = self.sound_split(seed)
+        return Split(np.sort(np.random.default_rng(seed).permutation(widest.anchors)[:n_anchors]), widest.tests)
 
     def retrievers_for(self, split: Split) -> list[StoredRetriever]:
         """Those that may be compared: distilled from as many queries as are anchors, and from no test query."""

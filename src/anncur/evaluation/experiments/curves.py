@@ -13,7 +13,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.stored import StoredRetriever
-from anncur.evaluation.paper import ANNCUR, PAPER, paper_guesses, random_split, recall_rows, splits_of
+from anncur.evaluation.paper import ANNCUR, PAPER, PAPER_BY_DOCUMENT, paper_guesses, recall_rows, splits_of
 from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study, nested_items
 from anncur.evaluation.tasks import Split
@@ -27,7 +27,7 @@ SEED = 0  # the authors' figures have one seed of anchors
 def recall_at_depth(study: Study) -> Iterator[Batch]:
     """How many of the top k are among so many items retrieved; what anchor items cost is not looked at."""
     for n_anchor_queries in study.sizes.n_anchor_queries:
-        retrievers = study.retrievers_for(paper_split(study, n_anchor_queries))
+        retrievers = study.retrievers_for(study.paper_split(n_anchor_queries))
         methods: list[tuple[str, int | None]] = [(rerank_name(each.name), None) for each in retrievers]
         methods += [(ANNCUR, n_anchor_items) for n_anchor_items in study.sizes.n_anchor_items]
         yield _depth_batch(study, "recall-at-depth", methods, n_anchor_queries)
@@ -72,13 +72,6 @@ def world_size(study: Study) -> Iterator[Batch]:
 def _measure_among(study: Study, items: Positions, missing: Sequence[Cell]) -> Iterator[Row]:
     """Among some of the items only, which are taken no earlier than they are needed."""
     yield from _measure(study.take_items(items), missing, study.sizes.n_anchor_queries[-1])
-
-
-def paper_split(study: Study, n_anchor_queries: int) -> Split:
-    """The split of all curves: the test queries are the same for any number of anchor queries."""
-    n_queries = len(study.task.queries)
-    n_tests = n_queries - max(n_anchor_queries, *study.sizes.n_anchor_queries)
-    return random_split(n_queries, n_anchors=n_anchor_queries, n_tests=n_tests, seed=SEED)
 
 
 class Guesses:
@@ -131,7 +124,7 @@ def _depth_batch(
         study.cell(
             experiment,
             method,
-            protocol=PAPER,
+            protocol=_protocol(study),
             seed=SEED,
             k=k,
             n_anchor_queries=n_anchor_queries,
@@ -149,10 +142,10 @@ def _depth_batch(
 
 def _cost_batch(study: Study, experiment: str, pairs: Sequence[tuple[int, int]], n_anchor_queries: int) -> Batch:
     """Re-ranking spends all of a cost on what it retrieves, ANNCUR all but a split of it."""
-    columns = {"protocol": PAPER, "seed": SEED, "n_anchor_queries": n_anchor_queries}
+    columns = {"protocol": _protocol(study), "seed": SEED, "n_anchor_queries": n_anchor_queries}
     cells = []
     for k, cost in pairs:
-        for retriever in study.retrievers_for(paper_split(study, n_anchor_queries)):
+        for retriever in study.retrievers_for(study.paper_split(n_anchor_queries)):
             method = rerank_name(retriever.name)
             cells.append(study.cell(experiment, method, k=k, cost=cost, n_rerank=cost, **columns))
         for split in splits_of(cost):
@@ -161,6 +154,10 @@ def _cost_batch(study: Study, experiment: str, pairs: Sequence[tuple[int, int]],
     return Batch(cells, lambda missing: _measure(study, missing, n_anchor_queries))
 
 
+def _protocol(study: Study) -> str:
+    return PAPER_BY_DOCUMENT if study.is_split_by_document else PAPER
+
+
 def _measure(study: Study, missing: Sequence[Cell], n_anchor_queries: int) -> Iterator[Row]:
-    guesses = Guesses(study, paper_split(study, n_anchor_queries))
+    guesses = Guesses(study, study.paper_split(n_anchor_queries))
     yield from recall_rows(missing, guesses.exact_scores, guesses)

@@ -22,7 +22,7 @@ from anncur.evaluation.protocols import Outcome, build, measure
 from anncur.evaluation.recall import recalls
 from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study
-from anncur.evaluation.tasks import Split, Task, split_by_group
+from anncur.evaluation.tasks import Split, Task
 from anncur.index.index import Index
 from anncur.index.report import rerank_name
 from anncur.search.adacur import Adacur
@@ -65,7 +65,7 @@ class Grounds:
         return self._made[key]
 
     def _make(self, seed: int, over: str) -> Ground:
-        study, task, split = self._study, self._study.task, self.split(seed)
+        study, task, split = self._study, self._study.task, self._study.sound_split(seed)
         if over == NOTHING:
             return Ground(task, split, build(task, Split(NO_POSITIONS, split.tests), study.retrievers, seed=seed))
         if over == QUERIES:
@@ -74,12 +74,6 @@ class Grounds:
         n_items = len(items.queries) - len(task.queries)
         split = Split(np.arange(n_items), split.tests + n_items)
         return Ground(items, split, build(items, split, [], seed=seed))
-
-    def split(self, seed: int) -> Split:
-        """Test queries from documents that no anchor query comes from."""
-        sizes = self._study.sizes
-        n_anchors = sizes.n_anchor_queries[-1]
-        return split_by_group(self._study.task.groups, n_anchors=n_anchors, n_tests=sizes.n_tests, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -112,8 +106,8 @@ def scoreboard(study: Study) -> Iterator[Batch]:
     grounds = Grounds(study)
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
-        yield _documents(study, grounds, columns)
-        for name, way in ways(study, grounds.split(seed)).items():
+        yield _documents(study, columns)
+        for name, way in ways(study, study.sound_split(seed)).items():
             budgets = (len(study.task.items),) if way.policy.is_exact else study.sizes.costs
             cells = [
                 study.cell("scoreboard", name, k=k, cost=budget, **columns)
@@ -142,12 +136,12 @@ def _n_anchors(study: Study) -> int:
     return study.sizes.n_anchor_queries[-1]
 
 
-def _documents(study: Study, grounds: Grounds, columns: dict[str, Any]) -> Batch:
+def _documents(study: Study, columns: dict[str, Any]) -> Batch:
     """The documents of a seed's test queries, by their numbers in the task."""
     _, group_of = np.unique(np.asarray(study.task.groups), return_inverse=True)
 
     def measure(missing: Sequence[Cell]) -> Iterator[Row]:
-        yield from (Row(cell, {"groups": group_of[grounds.split(cell.seed).tests].tolist()}) for cell in missing)
+        yield from (Row(cell, {"groups": group_of[study.sound_split(cell.seed).tests].tolist()}) for cell in missing)
 
     return Batch([study.cell("scoreboard", DOCUMENTS, **columns)], measure)
 
