@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-slow test-all check fmt bench model docs
+.PHONY: help setup demo test test-slow test-all check fmt bench bench-all model docs
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,11 +34,15 @@ fmt: $(STAMP)  ## format, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## run the benchmarks (minutes)
+bench: $(STAMP)  ## run the benchmarks, and the quick reproduction of the paper into bench/ (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
 	$(BIN)/python benchmarks/cur_choices.py
 	$(BIN)/python benchmarks/build_cost.py
 	$(BIN)/python benchmarks/scoring_speed.py
+	$(BIN)/anncur bench run --out bench
+
+bench-all: $(STAMP)  ## rerun the paper's experiments: make bench-all DATA=wordnet-linking WORK=folder (many hours)
+	$(BIN)/python benchmarks/reproduction.py "$(DATA)" --work "$(WORK)"
 
 model: $(STAMP)  ## make the built-in model anew: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"

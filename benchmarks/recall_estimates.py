@@ -22,7 +22,8 @@ import anncur
 from adaptive import retrievers_for, split_for
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.cli.frame import show_progress
-from anncur.evaluation.protocols import KS, build, cells, recalls
+from anncur.evaluation.protocols import KS, build, cells
+from anncur.evaluation.recall import recalls
 from anncur.evaluation.tasks import Split, Task
 from circumstances import circumstances
 from matrices import read_task, read_world

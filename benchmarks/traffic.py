@@ -24,7 +24,7 @@ from anncur.arrays import Positions
 from anncur.candidates.loading import load_retriever
 from anncur.candidates.stored import StoredRetriever
 from anncur.cli.frame import show_progress
-from anncur.evaluation.protocols import recalls
+from anncur.evaluation.recall import recalls
 from anncur.evaluation.tasks import Task, split_by_group
 from circumstances import circumstances
 from matrices import read_task, read_world

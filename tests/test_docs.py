@@ -61,4 +61,4 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 
 def test_every_target_of_the_makefile_that_is_promised_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {"setup", "demo", "test", "test-all", "check", "fmt", "bench", "docs"} <= targets
+    assert {"setup", "demo", "test", "test-all", "check", "fmt", "bench", "bench-all", "docs"} <= targets

@@ -273,6 +273,14 @@ class TextDigest:
         return self._digest.hexdigest()
 
 
+def digest_items(items: Iterable[Item]) -> str:
+    """A hash of items in their order."""
+    digest = TextDigest()
+    for item in items:
+        digest.add_item(item)
+    return str(digest)
+
+
 def metadata_json(item: Item) -> str:
     """An item's metadata as text, the same text for the same metadata."""
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from anncur import Item, Query, read_items, read_queries
+from anncur.datasets.jsonl import read_documents
 from anncur.errors import FileFormatError, InputError
 
 
@@ -32,6 +33,12 @@ def test_a_beir_folder_gives_items_and_queries(tmp_path: Path) -> None:
 def test_a_text_file_has_one_query_per_line(tmp_path: Path) -> None:
     file = write(tmp_path / "queries.txt", "a [bat]\nplain\n")
     assert list(read_queries(file)) == [Query("a bat", mention=(2, 5)), Query("plain")]
+
+
+def test_a_query_may_tell_the_document_that_it_comes_from(tmp_path: Path) -> None:
+    file = write(tmp_path / "queries.jsonl", '{"text": "a", "document": "d1"}\n\n{"text": "b"}\n')
+    assert list(read_documents(file)) == ["d1", ""]
+    assert list(read_documents(write(tmp_path / "queries.txt", "one\n\ntwo\n"))) == ["", ""]
 
 
 def test_reading_is_lazy_so_a_bad_line_costs_nothing_before_it(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import (
     PAPER_CUTOFF,
+    Oracle,
     approximate,
     energy_rank,
     link_matrix,
     numerical_rank,
-    oracle_link_matrix,
     relative_error,
 )
 from anncur.search.one_shot import OneShot
@@ -89,7 +89,7 @@ def test_the_oracle_cures_the_collapse_and_is_never_worse() -> None:
     anchor_queries, anchor_items = np.arange(60), np.arange(60)
     anchor_scores, anchor_columns = exact_scores[anchor_queries], exact_scores[:, anchor_items]
     skeleton = link_matrix(anchor_scores[:, anchor_items], cutoff=PAPER_CUTOFF)
-    oracle = oracle_link_matrix(exact_scores, anchor_queries, anchor_items, cutoff=PAPER_CUTOFF)
+    oracle = Oracle(exact_scores, cutoff=PAPER_CUTOFF).link_matrix(anchor_queries, anchor_items)
     skeleton_error = relative_error(exact_scores, approximate(anchor_columns, skeleton, anchor_scores))
     oracle_error = relative_error(exact_scores, approximate(anchor_columns, oracle, anchor_scores))
     assert oracle_error < 0.5 < skeleton_error

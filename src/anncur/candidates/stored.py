@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates.base import Retriever, item_vectors
 from anncur.errors import UnknownIdError
 from anncur.items import Item, Query
@@ -34,3 +35,10 @@ class StoredRetriever:
 
     def item_vectors(self) -> FloatMatrix | None:
         return self._item_vectors
+
+    def take_items(self, positions: Positions) -> StoredRetriever:
+        """The same scores of some of the items only: a lexical one keeps the weights that it has from all of them."""
+        taken = copy.copy(self)
+        taken._scores = self._scores[:, positions]
+        taken._item_vectors = None if self._item_vectors is None else self._item_vectors[positions]
+        return taken

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import anncur
+from anncur.cli.bench import bench
 from anncur.cli.build import add, build, remove
 from anncur.cli.demo import demo
 from anncur.cli.export import export
@@ -29,6 +30,7 @@ app = typer.Typer(
 for command in (demo, plan, build, search, add, remove, verify, info, tune, learn, gc, distill, export, link):
     app.command()(at_the_edge(command))
 app.add_typer(train)
+app.add_typer(bench)
 
 
 def _print_version(value: bool) -> None:

@@ -33,6 +33,14 @@ def read_queries(path: StrPath) -> Iterator[Query]:
     return (_at(where, Query.from_record, record) for where, record in read_records(file))
 
 
+def read_documents(path: StrPath) -> Iterator[str]:
+    """The `document` that each query comes from, in the order of `read_queries`; empty where none is given."""
+    file = _file(path, "queries.jsonl")
+    if file.name.removesuffix(".gz").endswith(".txt"):
+        return ("" for _ in read_lines(file))
+    return (str(record.get("document") or "") for _, record in read_records(file))
+
+
 def _file(path: StrPath, name_in_folder: str) -> Path:
     file = Path(path)
     if file.is_dir():

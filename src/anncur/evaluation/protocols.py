@@ -12,6 +12,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.candidates.base import Retriever
+from anncur.evaluation.recall import recalls
 from anncur.evaluation.tasks import Split, Task
 from anncur.index.index import Index
 from anncur.progress import Progress, silent
@@ -70,12 +71,3 @@ def _outcome(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int, budget:
     calls = np.array([hits.calls for hits in answers])
     seconds = float(np.mean([hits.seconds for hits in answers]))
     return Outcome(answers[0].method, k, budget, recalls(answers, exact_scores, k), calls, seconds)
-
-
-def recalls(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int) -> FloatVector:
-    """The share of the best k that each query found; an item tied with the k-th exact score counts as found.
-
-    `exact_scores` are those of all items, (n_queries, n_items)."""
-    kth_best = np.partition(exact_scores, -k, axis=1)[:, -k]
-    found = [sum(hit.score >= least for hit in hits[:k]) for hits, least in zip(answers, kth_best, strict=True)]
-    return np.array(found) / k

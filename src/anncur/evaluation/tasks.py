@@ -1,29 +1,46 @@
 """The ground of an experiment: queries, items, and the exact scores of all their pairs.
 
-Feeds `protocols.py`, which lets methods search as if the scores were still to be paid for."""
+Feeds protocols, which let methods search as if the scores were still to be paid for."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
+from anncur.datasets.beir import Qrels
 from anncur.errors import InputError
 from anncur.items import Item, Query
 from anncur.scorers.stored import StoredScorer
 
 
 @dataclass(frozen=True, eq=False)
+class ItemScores:
+    """The exact scores of some items as queries (see `Query.of_item`) on all items."""
+
+    items: Positions
+    exact_scores: FloatMatrix  # (those items, n_items)
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
-    """Queries and items with the exact scores of all pairs; `groups` are the documents that the queries come from."""
+    """Queries and items with the exact scores of all pairs; `groups` are the documents that the queries come from.
+
+    What else is known is for some experiments only: scores of items as queries, what judges said of items by the
+    queries' ids, and the seconds that a pair took to score."""
 
     name: str
     queries: Sequence[Query]
     groups: Sequence[str]
     items: Sequence[Item]
     exact_scores: FloatMatrix  # (n_queries, n_items)
+    scorer_name: str = ""
+    item_scores: ItemScores | None = None
+    qrels: Qrels | None = None
+    seconds_per_pair: float | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.queries), len(self.items))
@@ -36,6 +53,25 @@ class Task:
     def scorer(self) -> StoredScorer:
         """A scorer that looks the exact scores up."""
         return StoredScorer(self.exact_scores, self.queries, [item.id for item in self.items], fingerprint=self.name)
+
+    def digest(self) -> str:
+        """A short name of the exact scores, and of what they are the scores of."""
+        names = [*(query.marked_text for query in self.queries), *(item.id for item in self.items), *self.groups]
+        content = "\0".join(names).encode() + np.ascontiguousarray(self.exact_scores).tobytes()
+        return hashlib.sha256(content).hexdigest()[:12]
+
+    def take_items(self, positions: Positions) -> Task:
+        """The same queries on some of the items only; scores of items as queries are left behind."""
+        items = [self.items[position] for position in positions.tolist()]
+        return replace(self, items=items, exact_scores=self.exact_scores[:, positions], item_scores=None)
+
+    def item_task(self) -> Task:
+        """The same task with the items that were scored as queries in front of the queries."""
+        assert self.item_scores is not None, "only where items were scored as queries"
+        queries = [Query.of_item(self.items[position]) for position in self.item_scores.items.tolist()]
+        exact_scores = np.concatenate([self.item_scores.exact_scores, self.exact_scores])
+        groups = [*(f"item {query.id}" for query in queries), *self.groups]
+        return replace(self, queries=[*queries, *self.queries], groups=groups, exact_scores=exact_scores)
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,17 +46,29 @@ def link_matrix(anchor_block: FloatMatrix, *, cutoff: float) -> FloatMatrix:
     return AnchorBlock(anchor_block).link_matrix(cutoff)
 
 
-def oracle_link_matrix(
-    exact_scores: FloatMatrix, anchor_queries: Positions, anchor_items: Positions, *, cutoff: float
-) -> FloatMatrix:
-    """The link matrix of least error, pinv(columns) @ exact_scores @ pinv(rows): it needs the whole matrix.
+class Oracle:
+    """Link matrices of least error, pinv(columns) @ exact_scores @ pinv(rows): they need the whole matrix.
 
-    (n_anchor_items, n_anchor_queries), for comparison only."""
-    exact = exact_scores.astype(np.float64)
-    columns_inverse = np.linalg.pinv(exact[:, anchor_items], rcond=cutoff)  # (n_anchor_items, n_queries)
-    rows_inverse = np.linalg.pinv(exact[anchor_queries], rcond=cutoff)  # (n_items, n_anchor_queries)
-    link: FloatMatrix = columns_inverse @ exact @ rows_inverse
-    return link
+    For comparison only. The pseudo-inverse of each set of anchors is computed once."""
+
+    def __init__(self, exact_scores: FloatMatrix, *, cutoff: float) -> None:
+        self._exact = exact_scores.astype(np.float64)
+        self._cutoff = cutoff
+        self._inverses: dict[tuple[int, bytes], FloatMatrix] = {}
+
+    def link_matrix(self, anchor_queries: Positions, anchor_items: Positions) -> FloatMatrix:
+        """(n_anchor_items, n_anchor_queries)"""
+        columns_inverse = self._inverse(anchor_items, axis=1)  # (n_anchor_items, n_queries)
+        rows_inverse = self._inverse(anchor_queries, axis=0)  # (n_items, n_anchor_queries)
+        link: FloatMatrix = columns_inverse @ self._exact @ rows_inverse
+        return link
+
+    def _inverse(self, positions: Positions, *, axis: int) -> FloatMatrix:
+        key = (axis, positions.tobytes())
+        if key not in self._inverses:
+            taken = self._exact.take(positions, axis=axis)
+            self._inverses[key] = np.linalg.pinv(taken, rcond=self._cutoff)
+        return self._inverses[key]
 
 
 def approximate(anchor_columns: FloatMatrix, link: FloatMatrix, anchor_scores: FloatMatrix) -> FloatMatrix:

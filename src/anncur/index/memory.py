@@ -16,7 +16,7 @@ from anncur.index.lessons import learn_from
 from anncur.index.prepared import prepare, with_prepared
 from anncur.index.snapshot import Prepared, Snapshot, fitted_on_use, make_snapshot
 from anncur.index.traffic import KeptSearch, MemoryTraffic
-from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, no_items
+from anncur.items import Corpus, ItemLike, Query, as_item, digest_items, no_items
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScorePlan
@@ -74,7 +74,7 @@ class MemoryStorage:
             grown = Corpus([*state.items, *new])
             values = prepare(new, scorer)
             prepared = with_prepared(new, values)
-            added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=_digest(new), n_items=len(new)))
+            added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=digest_items(new), n_items=len(new)))
             added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
             exact_scores = np.vstack([state.matrix.all(), added.all()])
             learned = keep_items(state.learned, np.arange(len(grown)))
@@ -130,7 +130,7 @@ class MemoryStorage:
 
     def _become(self, state: _State, exact_scores: FloatMatrix) -> None:
         """Make this the next version, with these scores of its items."""
-        plan = replace(state.matrix.plan, items=_digest(state.items), n_items=len(state.items))
+        plan = replace(state.matrix.plan, items=digest_items(state.items), n_items=len(state.items))
         matrix = ScoreMatrix.in_memory(plan, exact_scores)
         self._state = replace(state, version=state.version + 1, matrix=matrix)
 
@@ -156,7 +156,7 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> Memor
     plan = ScorePlan.make(
         scorer,
         queries,
-        items_digest=_digest(corpus),
+        items_digest=digest_items(corpus),
         n_items=len(corpus),
         items_per_chunk=settings.items_per_chunk,
         dtype=settings.dtype,
@@ -178,10 +178,3 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> Memor
             progress=request.progress,
         )
     return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, request.retrievers)
-
-
-def _digest(items: Iterable[Item]) -> str:
-    digest = TextDigest()
-    for item in items:
-        digest.add_item(item)
-    return str(digest)

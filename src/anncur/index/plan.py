@@ -89,7 +89,7 @@ def make_plan(
     n_items, n_text_bytes, sample = _sample(items, rng)
     sample = with_prepared(sample, prepare(sample, scorer))  # as in the build, whose pace is to be measured
     pilot_queries = [queries[position] for position in rng.permutation(len(queries))[:MOST_PILOT_QUERIES]]
-    pace = _warm_up(scorer, sample, pilot_queries[0])
+    pace = seconds_per_call(scorer, sample, pilot_queries[0])
     n_items_used, n_queries_used = _pilot_size(seconds / max(pace, 1e-9), len(sample), len(pilot_queries))
     pilot_items, pilot_queries = sample[:n_items_used], pilot_queries[:n_queries_used]
     started = time.perf_counter()
@@ -137,8 +137,8 @@ def _sample(items: Iterable[ItemLike], rng: np.random.Generator) -> tuple[int, i
     return n_items, n_bytes, [chosen[place] for place in rng.permutation(len(chosen))]
 
 
-def _warm_up(scorer: GuardedScorer, items: list[Item], query: Query) -> float:
-    """The seconds of a call, after one that doesn't count."""
+def seconds_per_call(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> float:
+    """The seconds of a call, measured with some after one that doesn't count."""
     few = Corpus(items[:WARM_UP_PAIRS])
     Meter(scorer, query, few, budget=1).score(np.arange(1))
     started = time.perf_counter()

@@ -1,0 +1,1 @@
+"""The paper's experiments and ours: each turns a study into batches of cells to measure."""

@@ -1,0 +1,53 @@
+"""The task's own metrics against what judges said, by ir-measures, and runs in TREC's format.
+
+Reads hits and judgements, feeds experiments. Needs the extra `bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from anncur.datasets.beir import Qrels
+from anncur.errors import InputError
+from anncur.ranking import Hits
+
+MEASURES = ("nDCG@10", "R@100")
+
+
+def judge(answers: Sequence[Hits], qrels: Qrels) -> dict[str, float]:
+    """Each measure's mean over the judged queries among the answers."""
+    try:
+        import ir_measures
+    except ModuleNotFoundError as error:
+        raise InputError(f"judging needs {error.name}; run pip install 'anncur[bench]'") from error
+    asked = {hits.query.id for hits in answers}
+    judged = [
+        ir_measures.Qrel(query_id, item_id, grade)
+        for query_id, grades in qrels.items()
+        for item_id, grade in grades.items()
+        if query_id in asked
+    ]
+    if not judged:
+        raise InputError("none of the test queries has been judged; the queries' ids must be those of the judgements")
+    scored = [ir_measures.ScoredDoc(*entry) for entry in _entries(answers)]
+    measures = [ir_measures.parse_measure(name) for name in MEASURES]
+    return {str(name): float(value) for name, value in ir_measures.calc_aggregate(measures, judged, scored).items()}
+
+
+def write_run(file: Path, answers: Sequence[Hits], *, name: str) -> None:
+    """Write answers as a run: query, Q0, item, rank, score and the name of the run."""
+    tag = "-".join(name.split())
+    lines = [
+        f"{hits.query.id} Q0 {hit.id} {rank} {hit.score:.9g} {tag}"
+        for hits in answers
+        for rank, hit in enumerate(hits, start=1)
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _entries(answers: Sequence[Hits]) -> Iterator[tuple[str, str, float]]:
+    """Query, item and a score that keeps our order, as trec_eval breaks ties by its own."""
+    for hits in answers:
+        for rank, hit in enumerate(hits):
+            yield hits.query.id, hit.id, float(len(hits) - rank)

@@ -1,0 +1,93 @@
+"""How the paper's authors measured: the `paper` protocol, with all its quirks.
+
+Guesses come from a pseudo-inverse in float32 from which nothing is cut off, with anchor items at random. What is
+re-ranked are the best guesses of all items: anchors among them are charged again, other anchors are thrown away. A
+cost is n_anchor_items + n_rerank, its split is swept in tenths, and the best one is chosen on the test queries
+themselves (`best_splits`). Reads exact scores, feeds experiments; no scorer and no index take part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.evaluation.recall import recall_curve
+from anncur.evaluation.rows import Cell, Row, grouped
+from anncur.evaluation.tasks import Split
+from anncur.factors.cur import PAPER_CUTOFF
+
+PAPER, PAPER_BY_DOCUMENT = "paper", "paper, split by document"
+ANNCUR = "ANNCUR"
+COSTS = (50, 100, 200, 500, 1000)
+N_PARTS = 10  # that a cost is split into
+
+Guess = Callable[[str, int | None], FloatMatrix]  # by method and number of anchor items, (n_tests, n_items)
+
+
+def random_split(n_queries: int, *, n_anchors: int, n_tests: int | None = None, seed: int) -> Split:
+    """Anchor queries at random, and as tests all others, or the last so many, which are then the same for any number
+    of anchor queries."""
+    order = np.random.default_rng(seed).permutation(n_queries)
+    first_test = n_anchors if n_tests is None else n_queries - n_tests
+    return Split(np.sort(order[:n_anchors]), np.sort(order[first_test:]))
+
+
+def paper_link_matrix(anchor_block: FloatMatrix) -> FloatMatrix:
+    """The pseudo-inverse as the authors computed it, (n_anchor_items, n_anchor_queries)."""
+    link: FloatMatrix = np.linalg.pinv(anchor_block.astype(np.float32), rcond=PAPER_CUTOFF)
+    return link
+
+
+def paper_guesses(anchor_scores: FloatMatrix, test_scores: FloatMatrix, anchor_items: Positions) -> FloatMatrix:
+    """The paper's approximation of the test queries' scores, in float32 throughout. (n_tests, n_items)"""
+    item_vectors = paper_link_matrix(anchor_scores[:, anchor_items]) @ anchor_scores.astype(np.float32)
+    guesses: FloatMatrix = test_scores[:, anchor_items].astype(np.float32) @ item_vectors
+    return guesses
+
+
+def splits_of(cost: int) -> list[int]:
+    """The numbers of anchor items that are tried, in tenths of a cost."""
+    return [tenth * cost // N_PARTS for tenth in range(1, N_PARTS)]
+
+
+def recall_rows(cells: Iterable[Cell], exact_scores: FloatMatrix, guess: Guess) -> Iterator[Row]:
+    """The recall of the best `n_rerank` guesses in each cell; each method guesses once.
+
+    `exact_scores` are the test queries', (n_tests, n_items)."""
+    by_guess: dict[tuple[str, int | None], list[Cell]] = {}
+    for cell in cells:
+        by_guess.setdefault((cell.method, cell.n_anchor_items), []).append(cell)
+    for (method, n_anchor_items), some in by_guess.items():
+        ks = sorted({cell.k for cell in some if cell.k is not None})
+        depths = sorted({cell.n_rerank for cell in some if cell.n_rerank is not None})
+        curve = recall_curve(guess(method, n_anchor_items), exact_scores, ks, depths)
+        for cell in some:
+            assert cell.k, "recall is that of a k"
+            assert cell.n_rerank, "at a depth"
+            yield Row(
+                cell,
+                {
+                    "recall": float(curve[cell.k, cell.n_rerank].mean()),
+                    "calls": cell.cost,
+                    "n_tests": len(exact_scores),
+                },
+            )
+
+
+def best_splits(rows: Sequence[Row]) -> list[Row]:
+    """Of ANNCUR's rows at a cost, those with the best split, chosen on test; the rows of other methods as they are."""
+    columns = (
+        "protocol",
+        "experiment",
+        "world",
+        "scorer",
+        "data",
+        "seed",
+        "n_anchor_queries",
+        "n_items",
+        "method",
+        "k",
+        "cost",
+    )
+    return [max(some, key=lambda row: float(row["recall"])) for some in grouped(rows, *columns).values()]

@@ -1,0 +1,56 @@
+"""What a handful of numbers says about a claim: do all of them agree with it, or none?
+
+Pure functions; feeds `claims.py`, which knows the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from anncur.evaluation.rows import Row, distinct, grouped, mean, select
+
+CONFIRMED, REFUTED, DIFFERENT, NOT_MEASURED = "confirmed", "refuted", "different", "not measured"
+Finding: TypeAlias = tuple[str, str]  # a verdict, and the numbers that it rests on
+
+
+def all_positive(differences: Sequence[float], told: str) -> Finding | None:
+    """Whether all differences go the way of the claim."""
+    if not differences:
+        return None
+    span = f"from {100 * min(differences):+.1f} to {100 * max(differences):+.1f}, {len(differences)} cells"
+    verdict = agreement([difference > 0 for difference in differences])
+    return verdict, f"{100 * np.mean(differences):+.1f} {told} ({span})"
+
+
+def agreement(agree: Sequence[bool]) -> str:
+    """All, none, or some."""
+    return CONFIRMED if all(agree) else DIFFERENT if any(agree) else REFUTED
+
+
+def trend(curves: Sequence[Sequence[float]], sign: int) -> Finding | None:
+    """Whether all curves go one way, at every step or at least in all."""
+    if not curves:
+        return None
+    steps = [sign * (later - earlier) for line in curves for earlier, later in pairwise(line)]
+    wholes = [sign * (line[-1] - line[0]) for line in curves]
+    n_right = sum(step > 0 for step in steps)
+    told = f"{n_right} of {len(steps)} steps, {100 * sign * np.mean(wholes):+.1f} points from the first to the last"
+    if n_right == len(steps):
+        return CONFIRMED, told
+    return (REFUTED if max(wholes) <= 0 else DIFFERENT), told
+
+
+def series(rows: Sequence[Row], column: str) -> list[list[float]]:
+    """Recalls in the order of a column, for every world, scorer and method."""
+    return [
+        line for some in grouped(rows, "world", "scorer", "data", "method").values() for line in lines(some, column)
+    ]
+
+
+def lines(rows: Sequence[Row], column: str) -> list[list[float]]:
+    """One curve of recalls, or none where there is only a point of it."""
+    values = [mean(select(rows, **{column: value}), "recall") for value in distinct(rows, column)]
+    return [values] if len(values) > 1 else []

@@ -1,0 +1,139 @@
+"""`anncur bench`: a user's scorer, items and queries become rows and a report, and nothing is paid for twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from anncur.cli.main import app
+from anncur.evaluation.rows import read_rows, select
+
+pytest.importorskip("matplotlib")
+Run = Callable[..., Any]
+SCORER = """
+import zlib
+calls = 0
+def score(pairs):
+    global calls
+    calls += len(pairs)
+    return [sum(zlib.crc32((w + q[-3:]).encode()) % 97 for w in i.split()) / 97 for q, i in pairs]
+"""
+OWN = ["corpus.jsonl", "--queries", "queries.jsonl", "--scorer", "bench_scorer:score", "--out", "out"]
+FEW = ["--tests", "8", "--anchors", "20", "--seeds", "1", "--experiment", "recall-at-cost", "--experiment", "rank"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a bench command in a folder with some data; gives its JSON, or what it told on the way."""
+    monkeypatch.chdir(tmp_path)
+    items = [{"id": f"i{n}", "text": f"word{n % 13} thing{n % 7} item{n}"} for n in range(120)]
+    Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    queries = [{"id": f"q{n}", "text": f"thing{n % 7} number {n}", "document": f"d{n % 10}"} for n in range(40)]
+    Path("queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
+    Path("qrels").mkdir()
+    judged = [f"q{n}\ti{n}\t1\n" for n in range(40)]
+    Path("qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    Path("bench_scorer.py").write_text(SCORER)
+
+    def command(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, ["bench", *arguments, "--json"])
+        assert result.exit_code == code, result.output
+        return (json.loads(result.stdout) if result.stdout else None), result.stderr
+
+    return command
+
+
+def cost(told: str) -> dict[str, Any]:
+    """What was told of the cost, before any progress."""
+    first = json.loads(told.splitlines()[0])
+    found: dict[str, Any] = first["cost"]
+    return found
+
+
+def test_own_data_becomes_rows_and_a_report_and_a_rerun_pays_for_nothing(run: Run) -> None:
+    made, told = run("run", *OWN, *FEW)
+    assert made["n_rows"] > 0
+    assert cost(told)["n_missing"] == 28 * 120, "20 anchors and 8 tests"
+    assert cost(told)["seconds_per_pair"] > 0
+    assert {row.cell.world for row in read_rows(Path("out/rows.jsonl"))} == {"corpus"}
+    assert Path("out/report.html").is_file()
+    assert Path("out/report.md").is_file()
+    again, told = run("run", *OWN, *FEW)
+    assert again["n_rows"] == 0
+    assert cost(told) == {"n_queries": 28, "n_items": 120, "n_missing": 0, "seconds_per_pair": None}
+
+
+def test_scores_that_were_paid_for_before_a_crash_are_not_paid_for_again(run: Run) -> None:
+    _, told = run("run", *OWN, *FEW, "--max-calls", "1000", code=1)
+    assert "would exceed the cap of 1000 calls" in told
+    _, told = run("run", *OWN, *FEW)
+    assert cost(told)["n_missing"] < 28 * 120 - 800
+
+
+def test_queries_of_one_document_are_never_on_both_sides(run: Run) -> None:
+    run("run", *OWN, *FEW[:6], "--experiment", "scoreboard")
+    rows = read_rows(Path("out/rows.jsonl"))
+    (documents,) = select(rows, method="documents")
+    assert len(documents["groups"]) > len(set(documents["groups"])), "the documents of the file, not a group for each"
+
+
+def test_judgements_give_the_tasks_own_metrics_and_runs(run: Run) -> None:
+    Path("corpus.jsonl").rename("corpus.jsonl.old")
+    Path("beir").mkdir()
+    Path("corpus.jsonl.old").rename("beir/corpus.jsonl")
+    Path("queries.jsonl").rename("beir/queries.jsonl")
+    Path("qrels").rename("beir/qrels")
+    pytest.importorskip("ir_measures")
+    run("run", "beir", "--qrels", "test", *OWN[3:], *FEW[:6], "--experiment", "depth")
+    rows = read_rows(Path("out/rows.jsonl"))
+    assert {"nDCG@10", "R@100", "recall"} <= rows[0].values.keys()
+    assert select(rows, method="exhaustive")
+    assert list(Path("out/runs").glob("posterior-*.trec"))
+
+
+def test_items_as_queries_give_the_item_item_baselines(run: Run) -> None:
+    run("run", *OWN, *FEW[:6], "--experiment", "item-item", "--item-anchors", "10")
+    methods = {row.cell.method for row in read_rows(Path("out/rows.jsonl"))}
+    assert {"fixedITEM", "itemCUR", "ANNCUR"} <= methods
+
+
+def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
+    run("run", *OWN, *FEW)
+    run("run", *OWN[:-1], "other", *FEW, "--items", "60")
+    made, _ = run("report", "out/rows.jsonl", "other/rows.jsonl", "--out", "both")
+    assert made["n_rows"] == sum(len(read_rows(Path(folder) / "rows.jsonl")) for folder in ("out", "other"))
+    assert Path("both/report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", *OWN, "--preset", "huge"], "--preset must be one of quick, paper"),
+        (["run", *OWN, "--anchors", "0"], "anchors must be at least 1"),
+        (["run", *OWN, *FEW[:6], "--experiment", "magic"], "no experiment 'magic'"),
+        (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
+        (["run", *OWN[1:]], "name the corpus too"),
+        (["report", "nothing.jsonl", "--out", "x"], "no file nothing.jsonl"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[str], told: str) -> None:
+    _, error = run(*arguments, code=1)
+    assert told in error
+    assert not Path("out").exists(), "nothing was paid for"
+
+
+def test_too_few_queries_are_refused(run: Run) -> None:
+    Path("queries.jsonl").write_text('{"text": "one"}\n')
+    assert "at least 12 different queries" in run("run", *OWN, code=1)[1]
+
+
+@pytest.mark.slow
+def test_without_data_the_bundled_sample_is_measured(run: Run) -> None:
+    made, _ = run("run", "--out", "sample", "--experiment", "rank", "--experiment", "recall-at-cost")
+    rows = read_rows(Path(made["rows"]))
+    assert {(row.cell.world, row.cell.scorer, row.cell.n_items) for row in rows} == {("animals", "builtin", 2000)}

@@ -1,0 +1,101 @@
+"""Tasks from a user's own data: what is drawn, what is paid for, and what the sample holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.errors import InputError
+from anncur.evaluation.own import Cost, OwnData, draw_items, draw_queries, own_task, sample_task, with_item_scores
+from anncur.evaluation.tasks import Task
+from anncur.scorers.loading import load_scorer
+from worlds import CountingScorer, World, low_rank_scores
+
+
+def make_data(n_queries: int = 20, n_items: int = 50) -> tuple[OwnData, CountingScorer]:
+    world = World(low_rank_scores(n_queries, n_items, rank=3))
+    queries = [anncur.Query(text, f"q{number}") for number, text in enumerate(world.queries)]
+    return OwnData("toy", world.items, queries, [f"d{number % 4}" for number in range(n_queries)]), world.scorer
+
+
+def make(data: OwnData, scorer: CountingScorer, folder: Path, told: list[Cost]) -> Task:
+    return own_task(data, load_scorer(scorer), "toy", folder, tell=told.append)
+
+
+def test_every_pair_is_paid_for_once_and_its_cost_is_told_before(tmp_path: Path) -> None:
+    data, scorer = make_data()
+    told: list[Cost] = []
+    task = make(data, scorer, tmp_path, told)
+    assert task.exact_scores.shape == (20, 50)
+    assert task.exact_scores[3, 7] == pytest.approx(scorer.score(data.queries[3], [data.items[7]])[0])
+    n_calls = len(scorer.pairs)
+    assert n_calls <= 20 * 50 + 34, "and a few to measure the pace"
+    again = make(data, scorer, tmp_path, told)
+    assert len(scorer.pairs) == n_calls
+    np.testing.assert_array_equal(again.exact_scores, task.exact_scores)
+    assert [cost.n_missing for cost in told] == [20 * 50, 0]
+    assert told[0].seconds > told[1].seconds == 0
+
+
+def test_other_queries_are_kept_apart(tmp_path: Path) -> None:
+    data, scorer = make_data()
+    told: list[Cost] = []
+    for n_queries in (20, 15, 20):
+        make(replace(data, queries=data.queries[:n_queries], groups=data.groups[:n_queries]), scorer, tmp_path, told)
+    assert [cost.n_missing for cost in told] == [1000, 750, 0]
+
+
+def test_queries_are_drawn_with_their_documents_and_none_twice() -> None:
+    data, _ = make_data()
+    doubled = replace(data, queries=[*data.queries, *data.queries], groups=[*data.groups, *data.groups])
+    drawn = draw_queries(doubled, 15, seed=1)
+    assert len({query.text for query in drawn.queries}) == len(drawn.queries) == 15
+    of_query = dict(zip([query.id for query in data.queries], data.groups, strict=True))
+    assert [of_query[query.id] for query in drawn.queries] == drawn.groups
+
+
+def test_too_few_queries_are_refused() -> None:
+    data, _ = make_data(n_queries=11)
+    with pytest.raises(InputError, match="at least 12 different queries, got 11"):
+        draw_queries(data, 15, seed=0)
+
+
+def test_items_that_answer_a_query_are_among_those_drawn() -> None:
+    data, _ = make_data()
+    judged = replace(data, qrels={"q3": {"i40": 1, "i41": 0}, "unasked": {"i42": 1}})
+    for seed in range(10):
+        ids = [item.id for item in draw_items(judged, 5, seed=seed).items]
+        assert len(ids) == 5
+        assert "i40" in ids
+    assert [item.id for item in draw_items(data, 50, seed=0).items] == [item.id for item in data.items]
+
+
+def test_items_as_queries_are_scored_as_a_query_of_an_item_is(tmp_path: Path) -> None:
+    items = [anncur.Item(f"i{number}", f"text {number}", title=f"title {number}") for number in range(30)]
+    queries = [anncur.Query(f"query {number}") for number in range(12)]
+
+    def score(pairs: list[tuple[str, str]]) -> list[float]:
+        return [float(hash((query, item)) % 1000) for query, item in pairs]
+
+    scorer = load_scorer(score)
+    data = OwnData("toy", items, queries, [str(number) for number in range(12)])
+    task = own_task(data, scorer, "toy", tmp_path, tell=lambda _: None)
+    task = with_item_scores(task, scorer, tmp_path, 7, seed=0, tell=lambda _: None)
+    assert task.item_scores is not None
+    first = items[task.item_scores.items[0]]
+    expected = score([(anncur.Query.of_item(first).marked_text, item.full_text) for item in items])
+    assert task.item_scores.exact_scores[0].tolist() == expected
+    assert task.item_scores.exact_scores.shape == (7, 30)
+
+
+def test_the_sample_has_the_scores_of_all_its_queries_and_their_documents() -> None:
+    task = sample_task()
+    assert task.exact_scores.shape == (200, 2000)
+    assert np.isfinite(task.exact_scores).all()
+    anchors, tests = set(task.groups[:150]), set(task.groups[150:])
+    assert not anchors & tests
+    assert all(query.id.startswith(group) for query, group in zip(task.queries, task.groups, strict=True))

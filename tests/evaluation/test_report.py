@@ -1,0 +1,153 @@
+"""The report: pages and figures from rows alone, claims judged, and honesty about the default method."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from anncur.errors import InputError
+from anncur.evaluation.board import interval_of, losses
+from anncur.evaluation.claims import CLAIMS
+from anncur.evaluation.experiments.scoreboard import DOCUMENTS
+from anncur.evaluation.experiments.suite import run_experiments
+from anncur.evaluation.intervals import clustered_interval
+from anncur.evaluation.page import Heading, Image, Paragraph, Table, write_pages
+from anncur.evaluation.report import latest_data, write_report
+from anncur.evaluation.rows import Cell, Row, RowFile, read_rows
+from toy_studies import make_study, other_head
+
+pytest.importorskip("matplotlib")
+QUICK = [
+    "recall-at-depth",
+    "recall-at-cost",
+    "anchor-queries",
+    "world-size",
+    "item-item",
+    "heatmap",
+    "rank",
+    "histogram",
+]
+
+
+def board(found: dict[str, list[list[int]]], k: int = 4) -> list[Row]:
+    """What each method found for the queries of each seed, four queries of two documents."""
+    n_seeds = len(next(iter(found.values())))
+    cells = [Cell("scoreboard", "toy", DOCUMENTS, seed=seed, n_anchor_queries=9) for seed in range(n_seeds)]
+    rows = [Row(cell, {"groups": [0, 0, 1, 1]}) for cell in cells]
+    for method, of_seeds in found.items():
+        for seed, counts in enumerate(of_seeds):
+            cell = Cell("scoreboard", "toy", method, seed=seed, k=k, cost=50, n_anchor_queries=9)
+            rows.append(Row(cell, {"found": counts, "recall": sum(counts) / (4 * k), "calls": 50, "seconds": 0.1}))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two scorers on all experiments that need no index, and a scoreboard."""
+    where = tmp_path_factory.mktemp("report")
+    file = RowFile(where / "rows.jsonl")
+    run_experiments(make_study(), file, QUICK)
+    run_experiments(other_head(make_study()), file, ["rank", "histogram", "heatmap"])
+    for row in board({"posterior": [[4, 3, 2, 1]], "ADACUR": [[4, 4, 4, 4]]}):
+        file.append(row)
+    write_report(read_rows(file.path), where)
+    return where
+
+
+def test_both_pages_tell_every_claim_and_its_verdict(folder: Path) -> None:
+    for page in ("report.md", "report.html"):
+        text = (folder / page).read_text(encoding="utf-8").replace("&gt;", ">")
+        assert all(claim.text in text for claim in CLAIMS)
+        assert "not measured" in text
+        assert "confirmed" in text
+
+
+def test_every_figure_of_the_markdown_page_is_there_and_none_is_missing(folder: Path) -> None:
+    shown = re.findall(r"\]\((figures/[^)]+)\)", (folder / "report.md").read_text())
+    drawn = {f"figures/{file.name}" for file in (folder / "figures").iterdir()}
+    assert set(shown) == drawn
+    for kind in (*QUICK, "splits", "scoreboard"):
+        assert kind == "rank" or any(f"figures/{kind}-" in name for name in drawn), kind
+
+
+def test_the_html_page_is_one_file_with_its_figures_inside(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == len(list((folder / "figures").iterdir()))
+    assert "figures/" not in page
+
+
+def test_the_report_says_where_the_default_method_is_not_the_best(folder: Path) -> None:
+    assert "top 4 with 50 calls: ADACUR by 37.5 points" in (folder / "report.md").read_text()
+
+
+def test_the_best_method_of_a_column_is_in_bold(folder: Path) -> None:
+    text = (folder / "report.md").read_text()
+    assert re.search(r"\| ADACUR \| \*\*100\.0", text)
+    assert re.search(r"\| posterior \| 62\.5", text)
+
+
+def test_where_the_default_is_best_the_report_says_so(tmp_path: Path) -> None:
+    write_report(board({"posterior": [[4, 4, 4, 3]], "ADACUR": [[4, 4, 4, 2]]}), tmp_path)
+    assert "posterior, is the best in every cell" in (tmp_path / "report.md").read_text()
+
+
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no rows to report"):
+        write_report([], tmp_path)
+
+
+def test_a_loss_within_chance_is_not_called_clear() -> None:
+    clear = board({"posterior": [[0, 1, 0, 1]] * 3, "ADACUR": [[4, 4, 4, 4]] * 3})
+    chance = board({"posterior": [[4, 0, 4, 0]] * 3, "ADACUR": [[0, 4, 4, 1]] * 3})
+    assert [loss.is_clear for loss in losses(clear)] == [True]
+    assert [loss.is_clear for loss in losses(chance)] == [False]
+
+
+def test_differences_are_taken_query_by_query() -> None:
+    rows = board({"posterior": [[0, 1, 2, 3]], "ADACUR": [[1, 2, 3, 4]]})
+    (loss,) = losses(rows)
+    assert loss.difference.low == pytest.approx(loss.difference.high) == pytest.approx(0.25)
+
+
+def test_intervals_are_those_over_documents_of_all_seeds() -> None:
+    rows = board({"posterior": [[4, 3, 2, 1], [4, 4, 0, 0]]})
+    found = interval_of([row for row in rows if row.cell.method != DOCUMENTS], rows[:2])
+    same = clustered_interval([1, 0.75, 0.5, 0.25, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0, 1, 1])
+    assert found == same
+
+
+def test_rows_of_scores_that_were_replaced_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        Row(Cell("rank", "toy", "scorer", part=part, n_items=9, data=data), {"rank": rank, "n_queries": 9})
+        for part, data, rank in (("first", "old", 111), ("first", "new", 222), ("second", "", 333))
+    ]
+    assert latest_data(rows) == rows[1:]
+    text = write_report(rows, tmp_path)[0].read_text()
+    assert "| 222 | 333 |" in text
+    assert "111" not in text
+
+
+def test_a_page_is_written_as_markdown_and_as_html(tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(b"picture")
+    blocks = [
+        Heading("A <title>", 1),
+        Paragraph("Some `code` and **more** < less."),
+        Table(["a", "b"], [["1", "**2**"]]),
+        Image(tmp_path / "one.png", "What is shown."),
+    ]
+    markdown, page = (path.read_text() for path in write_pages(blocks, tmp_path, "page"))
+    assert "# A <title>" in markdown
+    assert "| 1 | **2** |" in markdown
+    assert "![What is shown.](one.png)" in markdown
+    assert "<h1>A &lt;title&gt;</h1>" in page
+    assert "<code>code</code> and <b>more</b> &lt; less" in page
+    assert "<td><b>2</b></td>" in page
+
+
+def test_rows_of_a_run_that_is_not_finished_can_be_reported(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    run_experiments(make_study(), file, ["heatmap", "histogram", "item-item"])
+    some = [row for place, row in enumerate(file.rows) if place % 7 == 0]
+    assert write_report(some, tmp_path)[0].is_file()
