@@ -97,7 +97,8 @@ def _for_all(proposals: Sequence[Proposal], going: Positions, n_queries: int) ->
 def _found(cheap_scores: FloatVector, n_best: int) -> Positions:
     """The best of a retriever, without those that it has nothing to say of."""
     best = top_k(cheap_scores, n_best)
-    return best[cheap_scores[best] > cheap_scores.min()]
+    found: Positions = best[cheap_scores[best] > cheap_scores.min()]
+    return found
 
 
 class PosteriorSearch:
