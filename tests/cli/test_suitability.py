@@ -115,7 +115,16 @@ def test_a_plan_tells_the_same_of_its_pilot(folder: str) -> None:
 def test_tune_tells_what_it_chose_and_what_that_changes(folder: str) -> None:
     told = as_json("tune", folder, "--seed", "0")
     assert told["version"] == 2
-    assert told["chosen"].keys() == {"retrievers", "side", "side_share", "noise_share", "opening", "first", "growth"}
+    assert told["chosen"].keys() == {
+        "retrievers",
+        "side",
+        "side_share",
+        "noise_share",
+        "weight",
+        "opens",
+        "first",
+        "growth",
+    }
     assert all(row["before"] == row["after"] is not None for row in told["expected_recall"]), (
         "the same seed as the build"
     )

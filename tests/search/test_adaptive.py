@@ -78,12 +78,12 @@ def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries
     assert not any(hits.is_partial for hits in found)
 
 
-def test_a_search_begins_with_what_the_opening_retriever_finds_and_then_with_the_best_guesses(hard: World) -> None:
+def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_guesses(hard: World) -> None:
     """BM25 finds the items that share a word with the query; there are fewer of them than a first round scores."""
     items = [*hard.items[:-2], anncur.Item("i798", "query 200"), anncur.Item("i799", "query 200, too")]
     index = anncur.Index.build(None, hard.scorer, items, hard.queries[:20], retrievers=("bm25",))
     beliefs = index._current().knowledge.beliefs
-    settings = replace(beliefs.settings(), opening="bm25")
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), opens=True, weight=0.0)
     prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
     search = PosteriorSearch(beliefs.model(settings), prior, 1)
     (first,) = search.propose(5)
@@ -94,12 +94,16 @@ def test_a_search_begins_with_what_the_opening_retriever_finds_and_then_with_the
     assert not set(search.propose(5)[0].positions.tolist()) & set(first.positions.tolist())
 
 
-def test_an_opening_is_given_up_with_its_retriever(hard: World) -> None:
+def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World) -> None:
     index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:20], retrievers=("bm25",))
     beliefs = index._current().knowledge.beliefs
-    beliefs._tuned = replace(beliefs.tuned, settings=replace(beliefs.settings(), opening="bm25"))
-    assert Posterior()._settings(beliefs).opening == "bm25"
-    assert Posterior(retrievers=())._settings(beliefs).opening is None
+    queries = [anncur.Query(hard.queries[200])]
+    said = []
+    for weight in (1.0, 0.5, 0.0):
+        settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight)
+        said.append(beliefs.prior(settings, queries).explained)
+    np.testing.assert_allclose(said[1], 0.5 * said[0])
+    assert said[2] is None
 
 
 def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:

@@ -37,7 +37,7 @@ def learn_from(searches: Sequence[KeptSearch], snapshot: Snapshot, *, seed: int,
         anchor_scores=beliefs.anchor_scores,
         anchor_queries=snapshot.queries,
         retrievers=snapshot.knowledge.retrievers,
-        coefficients=beliefs.own_settings().coefficients,
+        coefficients=beliefs.own_settings().in_mean,
         seed=seed,
     )
     progress(STAGE, 2, 2)

@@ -125,7 +125,8 @@ def chosen(settings: PosteriorSettings | None) -> dict[str, Any] | None:
         "side": settings.side if settings.side_share else None,
         "side_share": settings.side_share if settings.side else 0.0,
         "noise_share": settings.noise_share,
-        "opening": settings.opening,
+        "weight": settings.weight if settings.coefficients else 0.0,
+        "opens": settings.opens,
         "first": settings.first,
         "growth": settings.growth,
     }

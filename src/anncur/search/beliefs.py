@@ -29,27 +29,33 @@ class PosteriorSettings:
     """What tuning chooses.
 
     `noise_share` and `side_share` are shares of an item's variance: what the anchor queries leave unexplained, and what
-    is left to the vectors of the retriever `side`. `coefficients` are those of the retrievers in the prior mean. The
-    first round scores `first` items, the best of the retriever `opening` or else of the prior mean; every other one
-    `growth` times what has been scored, but not fewer."""
+    is left to the vectors of the retriever `side`. `coefficients` are those of the retrievers, whose part in the prior
+    mean has the given `weight`. The first round scores `first` items, with `opens` the best by what retrievers say
+    alone, else by the prior mean; every other one `growth` times what has been scored, but not fewer."""
 
     noise_share: float = 0.05
     coefficients: tuple[tuple[str, tuple[float, ...]], ...] = ()
     side: str | None = None
     side_share: float = 0.0
-    opening: str | None = None
+    weight: float = CAUTION
+    opens: bool = False
     first: int = 5
     growth: float = 0.15
 
     @property
     def retrievers(self) -> tuple[str, ...]:
-        """Those in the prior mean."""
+        """Those that have a say."""
         return tuple(name for name, _ in self.coefficients)
+
+    @property
+    def in_mean(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
+        """The coefficients with their weight; none where they have no part in the prior mean."""
+        return tuple(scaled(dict(self.coefficients), self.weight).items()) if self.weight else ()
 
     @property
     def of_items(self) -> PosteriorSettings:
         """The same with the rounds as they are by default: what the item model depends on."""
-        return replace(self, opening=None, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
+        return replace(self, opens=False, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
 
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""
@@ -144,7 +150,10 @@ class Beliefs:
         """As tuned, but with retrievers as searches value them where that was learnt; where nothing was tuned, all
         retrievers as the anchor queries value them."""
         if self._lesson is not None:
-            return replace(self._tuned.settings or PosteriorSettings(), coefficients=self._lesson.coefficients)
+            tuned = self._tuned.settings or PosteriorSettings()
+            if not self._lesson.coefficients:  # retrievers have no part in the prior mean, but may open
+                return replace(tuned, weight=0.0)
+            return replace(tuned, coefficients=self._lesson.coefficients, weight=1.0)
         return self.own_settings()
 
     def own_settings(self) -> PosteriorSettings:
@@ -161,7 +170,7 @@ class Beliefs:
         sample = sample_positions(len(self._anchor_scores), np.random.default_rng(0))
         chosen = {name: self._retrievers[name] for name in retrievers}
         found = regress(self._anchor_scores[sample].T, sampled_features(chosen, self._queries, sample))
-        return tuple(scaled(found, CAUTION).items())
+        return tuple(found.items())
 
     def model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
@@ -173,28 +182,29 @@ class Beliefs:
 
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> PriorMeans:
         """What is guessed for queries before anything is scored."""
-        asked = dict.fromkeys([*settings.retrievers, *([settings.opening] if settings.opening else [])])
-        cheap_scores = {name: self._retrievers[name].scores(queries) for name in asked}
+        offsets = self.model(settings).offsets
+        if not settings.coefficients or not (settings.weight or settings.opens):
+            return PriorMeans(offsets)
+        cheap_scores = {name: self._retrievers[name].scores(queries) for name in settings.retrievers}
+        said = explain(cheap_scores, dict(settings.coefficients))
         return PriorMeans(
-            self.model(settings).offsets,
-            explain(cheap_scores, dict(settings.coefficients)) if settings.coefficients else None,
-            cheap_scores[settings.opening] if settings.opening else None,
+            offsets, settings.weight * said if settings.weight else None, said if settings.opens else None
         )
 
     def _make(self, settings: PosteriorSettings) -> ItemModel:
         n_items = len(self._anchor_scores)
-        if self._lesson is not None and settings.coefficients == self._lesson.coefficients:
+        if self._lesson is not None and settings.in_mean == self._lesson.coefficients:
             return self._make_with(self._lesson, settings)
         if len(self._queries) < LEAST_ANCHORS:  # nothing is known of the scorer, not even the scale of its scores
             return fit_items(np.empty((n_items, 0), dtype=np.float32), noise_share=1.0)
-        explained = explain_items(self._retrievers, dict(settings.coefficients), self._queries, n_items)
+        explained = explain_items(self._retrievers, dict(settings.in_mean), self._queries, n_items)
         return self._fit(self._anchor_scores, explained, settings)
 
     def _make_with(self, lesson: Lesson, settings: PosteriorSettings) -> ItemModel:
         """The lesson's directions, and beside them what it leaves of the anchor queries' scores."""
         if len(self._queries) < LEAST_ANCHORS:
             return ItemModel(lesson.offsets, lesson.vectors, lesson.noise)
-        rest = anchor_rest(self._anchor_scores, self._queries, self._retrievers, dict(settings.coefficients))
+        rest = anchor_rest(self._anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
         fitted = self._fit(rest, lesson_part(lesson, rest), settings)
         return join(lesson, fitted, noise_share=settings.noise_share)
 

@@ -29,7 +29,7 @@ class Means(Protocol):
 class PriorMeans:
     """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query.
 
-    `opening` are the scores of the retriever that a search begins with, where that aren't the best guesses."""
+    `opening` is what a search begins with, where that aren't the best guesses: the highest of these come first."""
 
     offsets: FloatVector  # (n_items,)
     explained: FloatMatrix | None = None  # (n_queries, n_items)

@@ -82,8 +82,7 @@ class Posterior:
         """As tuned, but for what was given."""
         settings = beliefs.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
-            opening = settings.opening if settings.opening in self.retrievers else None
-            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers), opening=opening)
+            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers))
         given = {name: getattr(self, name) for name in ("noise_share", "side_share", "first", "growth")}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
@@ -95,7 +94,7 @@ def _for_all(proposals: Sequence[Proposal], going: Positions, n_queries: int) ->
 
 
 def _found(cheap_scores: FloatVector, n_best: int) -> Positions:
-    """The best of a retriever, without those that it has nothing to say of."""
+    """The best of what retrievers say, without those that they have nothing to say of."""
     best = top_k(cheap_scores, n_best)
     found: Positions = best[cheap_scores[best] > cheap_scores.min()]
     return found
@@ -112,11 +111,11 @@ class PosteriorSearch:
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
     def propose(self, n_best: int) -> list[Proposal]:
-        """The best guesses among what has not been scored; to begin with, what the opening retriever finds."""
+        """The best guesses among what has not been scored; to begin with, what retrievers find where these open."""
         if self._prior.opening is None or self.scored.shape[1]:
             return self._best_guesses(n_best, exclude=list(self.scored))
         found = [_found(row, n_best) for row in self._prior.opening]
-        others = self._best_guesses(n_best, exclude=found)  # for queries that the retriever finds too little for
+        others = self._best_guesses(n_best, exclude=found)  # for queries that retrievers find too little for
         chosen = [np.concatenate([some, other.positions])[:n_best] for some, other in zip(found, others, strict=True)]
         guesses = self._prior.at(np.stack(chosen))
         return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]

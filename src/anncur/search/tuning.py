@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.candidates.base import Retriever, item_vectors
-from anncur.candidates.prior import CAUTION, explain_sample, regress, sampled_features, scaled
+from anncur.candidates.prior import CAUTION, explain_sample, regress, sampled_features
 from anncur.factors.posterior import fit_items
 from anncur.factors.spectrum import spectrum
 from anncur.items import Query
@@ -45,16 +45,14 @@ CLEARLY = 0.001  # less is no reason to leave what is simpler
 
 @dataclass(frozen=True)
 class _Choice:
-    """Settings but for the coefficients, which every fold regresses anew and multiplies with `weight`."""
+    """Settings but for the coefficients, which every fold regresses anew."""
 
     retrievers: tuple[str, ...]
     settings: PosteriorSettings
-    weight: float = CAUTION
 
-    @property
-    def in_mean(self) -> tuple[str, ...]:
-        """The retrievers that have a say in the prior mean."""
-        return self.retrievers if self.weight else ()
+    def but(self, **others: float | bool) -> _Choice:
+        """The same with other settings."""
+        return replace(self, settings=replace(self.settings, **others))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ def tune_posterior(
     most_calls = int(min(trial.calls[-1], scores.n_items))
     progress(STAGE, 1, 1)
     return Tuned(
-        settings=replace(choice.settings, coefficients=bench.coefficients(choice)),
+        settings=replace(choice.settings, coefficients=bench.coefficients(choice.retrievers)),
         curve=RecallCurve(trial.found_after, most_calls),
         calibration=calibrate(trial.evidence, trial.recall, trial.calls, bench.ks),
         rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
@@ -107,39 +105,38 @@ def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
     return choice
 
 
+def _other_sides(choice: _Choice) -> Iterator[_Choice]:
+    for share in SIDE_SHARES if choice.settings.side else ():
+        if share != choice.settings.side_share:
+            yield choice.but(side_share=share)
+
+
 def _other_openings(choice: _Choice) -> Iterator[_Choice]:
-    for name in choice.retrievers:
-        yield replace(choice, settings=replace(choice.settings, opening=name))
+    if choice.retrievers:
+        yield choice.but(opens=True)
 
 
 def _other_weights(choice: _Choice) -> Iterator[_Choice]:
     for weight in WEIGHTS if choice.retrievers else ():
-        if weight != choice.weight:
-            yield replace(choice, weight=weight)
+        if weight != choice.settings.weight:
+            yield choice.but(weight=weight)
 
 
 def _other_retrievers(choice: _Choice) -> Iterator[_Choice]:
-    """Each of several alone, if they have any say."""
-    for name in choice.in_mean if len(choice.in_mean) > 1 else ():
+    for name in choice.retrievers if len(choice.retrievers) > 1 else ():
         yield replace(choice, retrievers=(name,))
-
-
-def _other_sides(choice: _Choice) -> Iterator[_Choice]:
-    for share in SIDE_SHARES if choice.settings.side else ():
-        if share != choice.settings.side_share:
-            yield replace(choice, settings=replace(choice.settings, side_share=share))
 
 
 def _other_noises(choice: _Choice) -> Iterator[_Choice]:
     for share in NOISE_SHARES:
         if share != choice.settings.noise_share:
-            yield replace(choice, settings=replace(choice.settings, noise_share=share))
+            yield choice.but(noise_share=share)
 
 
 def _other_firsts(choice: _Choice) -> Iterator[_Choice]:
     for first in FIRST_SIZES:
         if first != choice.settings.first:
-            yield replace(choice, settings=replace(choice.settings, first=first))
+            yield choice.but(first=first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +177,10 @@ class _Bench:
         """Those that there are enough items for."""
         return tuple(k for k in KS if k <= self.sample.depth) or (1,)
 
-    def coefficients(self, choice: _Choice) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    def coefficients(self, names: Sequence[str]) -> tuple[tuple[str, tuple[float, ...]], ...]:
         """Of retrievers, from all anchor queries."""
-        found = regress(self.sample.vectors.T, {name: self.features[name] for name in choice.in_mean})
-        return tuple(scaled(found, choice.weight).items())
+        found = regress(self.sample.vectors.T, {name: self.features[name] for name in names})
+        return tuple(found.items())
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
@@ -236,11 +233,11 @@ class _Bench:
         """A search for the queries of a fold that knows nothing of them."""
         kept = np.setdiff1d(np.arange(self.sample.vectors.shape[1]), fold)
         anchor_scores = self.sample.vectors[:, kept]
-        chosen = {name: self.features[name] for name in choice.in_mean}
-        found = regress(anchor_scores.T, {name: of_one[:, kept] for name, of_one in chosen.items()})
-        coefficients = scaled(found, choice.weight)
-        explained = explain_sample(chosen, coefficients) if coefficients else None  # (n_queries, n_sampled)
+        chosen = {name: self.features[name] for name in choice.retrievers}
+        coefficients = regress(anchor_scores.T, {name: found[:, kept] for name, found in chosen.items()})
+        said = explain_sample(chosen, coefficients) if coefficients else None  # (n_queries, n_sampled)
         settings = choice.settings
+        explained = None if said is None or not settings.weight else settings.weight * said
         model = fit_items(
             anchor_scores,
             None if explained is None else explained[kept].T,
@@ -248,8 +245,11 @@ class _Bench:
             side_vectors=None if settings.side is None else self.side_vectors[settings.side],
             side_share=settings.side_share,
         )
-        opening = None if settings.opening is None else self.features[settings.opening][0][fold]
-        prior = PriorMeans(model.offsets, None if explained is None else explained[fold], opening)
+        prior = PriorMeans(
+            model.offsets,
+            None if explained is None else explained[fold],
+            said[fold] if said is not None and settings.opens else None,
+        )
         return PosteriorSearch(model, prior, len(fold))
 
     def _found_after(self, fold: Positions, scored: Positions) -> NDArray[np.int32]:
