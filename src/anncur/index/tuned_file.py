@@ -54,7 +54,7 @@ def _curve(record: dict[str, Any]) -> RecallCurve:
 
 def _settings(record: dict[str, Any]) -> PosteriorSettings:
     coefficients = tuple((name, tuple(values)) for name, values in record.pop("coefficients"))
-    return PosteriorSettings(**{"weight": 1.0, **record}, coefficients=coefficients)  # at first there was no weight
+    return PosteriorSettings(**{"weight": 1.0, "opens": False, **record}, coefficients=coefficients)  # as at first
 
 
 def _calibration(record: dict[str, Any]) -> Calibration:

@@ -38,7 +38,7 @@ class PosteriorSettings:
     side: str | None = None
     side_share: float = 0.0
     weight: float = CAUTION
-    opens: bool = False
+    opens: bool = True
     first: int = 5
     growth: float = 0.15
 
@@ -55,7 +55,7 @@ class PosteriorSettings:
     @property
     def of_items(self) -> PosteriorSettings:
         """The same with the rounds as they are by default: what the item model depends on."""
-        return replace(self, opens=False, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
+        return replace(self, opens=True, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
 
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""

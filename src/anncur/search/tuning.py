@@ -113,7 +113,7 @@ def _other_sides(choice: _Choice) -> Iterator[_Choice]:
 
 def _other_openings(choice: _Choice) -> Iterator[_Choice]:
     if choice.retrievers:
-        yield choice.but(opens=True)
+        yield choice.but(opens=not choice.settings.opens)
 
 
 def _other_weights(choice: _Choice) -> Iterator[_Choice]:
