@@ -36,6 +36,7 @@ fmt: $(STAMP)  ## format, and mend what the linter can
 
 bench: $(STAMP)  ## run the benchmarks, and the quick reproduction of the paper into bench/ (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
+	$(BIN)/python benchmarks/adaptive_overhead.py
 	$(BIN)/python benchmarks/cur_choices.py
 	$(BIN)/python benchmarks/build_cost.py
 	$(BIN)/python benchmarks/scoring_speed.py

@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 
 ITEMS_AT_ONCE = 8192
-MOST_DIRECTIONS = 512  # of the anchor queries' covariance; the others are left to the noise
+MOST_DIRECTIONS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
 MOST_SIDE_DIRECTIONS = 256
 LEAST_NOISE_SHARE = 1e-6  # of an item's variance: exact scores of low rank have none, and rounding must not rule
 SAFE_NOISE = 1e-4  # of the largest variance of an item; float32 rounds products to about 1e-6 of it
