@@ -50,10 +50,6 @@ class _Choice:
     retrievers: tuple[str, ...]
     settings: PosteriorSettings
 
-    def but(self, **others: float | bool) -> _Choice:
-        """The same with other settings."""
-        return replace(self, settings=replace(self.settings, **others))  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
@@ -108,18 +104,18 @@ def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
 def _other_sides(choice: _Choice) -> Iterator[_Choice]:
     for share in SIDE_SHARES if choice.settings.side else ():
         if share != choice.settings.side_share:
-            yield choice.but(side_share=share)
+            yield replace(choice, settings=replace(choice.settings, side_share=share))
 
 
 def _other_openings(choice: _Choice) -> Iterator[_Choice]:
     if choice.retrievers:
-        yield choice.but(opens=not choice.settings.opens)
+        yield replace(choice, settings=replace(choice.settings, opens=not choice.settings.opens))
 
 
 def _other_weights(choice: _Choice) -> Iterator[_Choice]:
     for weight in WEIGHTS if choice.retrievers else ():
         if weight != choice.settings.weight:
-            yield choice.but(weight=weight)
+            yield replace(choice, settings=replace(choice.settings, weight=weight))
 
 
 def _other_retrievers(choice: _Choice) -> Iterator[_Choice]:
@@ -130,13 +126,13 @@ def _other_retrievers(choice: _Choice) -> Iterator[_Choice]:
 def _other_noises(choice: _Choice) -> Iterator[_Choice]:
     for share in NOISE_SHARES:
         if share != choice.settings.noise_share:
-            yield choice.but(noise_share=share)
+            yield replace(choice, settings=replace(choice.settings, noise_share=share))
 
 
 def _other_firsts(choice: _Choice) -> Iterator[_Choice]:
     for first in FIRST_SIZES:
         if first != choice.settings.first:
-            yield choice.but(first=first)
+            yield replace(choice, settings=replace(choice.settings, first=first))
 
 
 @dataclass(frozen=True, eq=False)
