@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,14 @@ def test_a_terminal_that_can_not_show_a_character_shows_the_rest() -> None:
 
 def test_ctrl_c_stops_a_running_program_with_code_130() -> None:
     command = [ANNCUR, "demo"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background may have it ignored
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed,  # noqa: PLW1509
+    ) as process:
         assert process.stderr is not None
         process.stderr.readline()  # the first progress: it is at work now
         process.send_signal(signal.SIGINT)

@@ -43,6 +43,7 @@ def test_every_cutoff_is_the_pseudo_inverse_with_that_cutoff() -> None:
         np.testing.assert_allclose(link_matrix(block, cutoff=cutoff), expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_search_with_the_papers_cutoff_guesses_what_numpys_pinv_gives() -> None:
     exact_scores = low_rank_scores(101, 2000, rank=100, seed=3)
     world = World(exact_scores)
@@ -60,6 +61,7 @@ def test_search_with_the_papers_cutoff_guesses_what_numpys_pinv_gives() -> None:
     assert formula[others].max() <= formula[best.positions].min() + 1e-5 * scale
 
 
+@pytest.mark.slow
 def test_the_papers_setting_collapses_at_equal_anchors_and_ours_does_not() -> None:
     n_anchors = 100
     exact_scores = decaying_scores(200, 1500)

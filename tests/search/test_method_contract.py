@@ -139,6 +139,7 @@ def wide() -> tuple[World, anncur.Index]:
     return world, world.index(8, retrievers=RETRIEVERS)
 
 
+@pytest.mark.slow
 def test_working_memory_does_not_grow_with_the_number_of_queries(
     wide: tuple[World, anncur.Index], method: str | Policy
 ) -> None:

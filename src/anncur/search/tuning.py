@@ -34,7 +34,8 @@ MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
 ENOUGH_TO_CHOOSE = 48  # held-out queries; all tell what to expect, so many are enough to choose by
 MOST_CALLS = 500  # that are tried
-BUDGETS = (50, 100, 200, 500)  # that count for the choice, with every k of KS below them
+BUDGETS = (50, 100, 200, 500)  # that are told of
+CHOOSING_BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
 NOISE_SHARES = (0.01, 0.05, 0.2)
 SIDE_SHARES = (0.0, 0.1, 0.3, 0.6)
 WEIGHTS = (0.0, CAUTION, 1.0)  # of what retrievers say in the prior mean
@@ -164,11 +165,6 @@ class _Bench:
         )
 
     @property
-    def n_calls(self) -> int:
-        """That a trial makes."""
-        return min(MOST_CALLS, len(self.sample.vectors))
-
-    @property
     def ks(self) -> tuple[int, ...]:
         """Those that there are enough items for."""
         return tuple(k for k in KS if k <= self.sample.depth) or (1,)
@@ -180,17 +176,18 @@ class _Bench:
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
-        n_folds = -(-ENOUGH_TO_CHOOSE // max(1, len(self.folds[0])))
-        folds = [self._run_fold(choice, fold, with_estimates=False) for fold in self.folds[:n_folds]]
-        found_after = np.concatenate([trial.found_after for trial in folds])
-        budgets = [budget for budget in BUDGETS if budget <= len(self.sample.vectors) // 2]
+        budgets = [budget for budget in CHOOSING_BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
+        n_folds = -(-ENOUGH_TO_CHOOSE // max(1, len(self.folds[0])))
+        folds = [self._run_fold(choice, fold, budgets[-1], with_estimates=False) for fold in self.folds[:n_folds]]
+        found_after = np.concatenate([trial.found_after for trial in folds])
         cells = [(k, budget) for k in self.ks for budget in budgets if k < budget] or [(1, budgets[0])]
         return float(np.mean([(found_after[:, :k] <= budget).mean() for k, budget in cells]))
 
     def run(self, choice: _Choice) -> _Trial:
         """Hold out each fold in turn, with estimates on the way."""
-        trials = [self._run_fold(choice, fold, with_estimates=True) for fold in self.folds]
+        n_calls = min(MOST_CALLS, len(self.sample.vectors))
+        trials = [self._run_fold(choice, fold, n_calls, with_estimates=True) for fold in self.folds]
         return _Trial(
             np.concatenate([trial.found_after for trial in trials]),
             trials[0].calls,
@@ -206,11 +203,11 @@ class _Bench:
         found_after: NDArray[np.int32] = np.minimum(np.concatenate(found), n_items)  # else rounding may add one
         return found_after
 
-    def _run_fold(self, choice: _Choice, fold: Positions, *, with_estimates: bool) -> _Trial:
+    def _run_fold(self, choice: _Choice, fold: Positions, n_calls: int, *, with_estimates: bool) -> _Trial:
         search = self._search(choice, fold)
         truth = self.sample.vectors[:, fold].T.astype(np.float64)  # (n_held_out, n_sampled)
         calls, evidence, recall = [], [], []
-        for size in choice.settings.round_sizes(self.n_calls):
+        for size in choice.settings.round_sizes(n_calls):
             positions = np.stack([proposal.positions for proposal in search.propose(size)])
             search.observe(positions, np.take_along_axis(truth, positions, axis=1))
             calls.append(self.sample.weights[search.scored].sum(axis=1).mean())
