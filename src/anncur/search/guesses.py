@@ -64,7 +64,11 @@ def best_guesses(
     step = max(1, GUESSES_AT_ONCE // max(len(tops), 16))
     for start in range(0, n_items, step):
         some = item_vectors[start : start + step]
-        guesses = np.zeros((len(tops), len(some)), dtype=some.dtype) if not is_begun else query_vectors @ some.T
+        if is_begun:
+            with np.errstate(invalid="ignore"):  # on some processors BLAS raises this flag for numbers that it leaves out
+                guesses = query_vectors @ some.T
+        else:
+            guesses = np.zeros((len(tops), len(some)), dtype=some.dtype)
         if prior is not None:
             guesses += prior.between(start, start + step)
         for top, row in zip(tops, guesses, strict=True):
