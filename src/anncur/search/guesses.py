@@ -65,7 +65,7 @@ def best_guesses(
     for start in range(0, n_items, step):
         some = item_vectors[start : start + step]
         if is_begun:
-            with np.errstate(invalid="ignore"):  # on some processors BLAS raises this flag for numbers that it leaves out
+            with np.errstate(invalid="ignore"):  # some processors' BLAS raises this flag by numbers that it leaves out
                 guesses = query_vectors @ some.T
         else:
             guesses = np.zeros((len(tops), len(some)), dtype=some.dtype)
