@@ -45,6 +45,17 @@ def test_seeds_give_other_splits_and_the_same_seed_the_same() -> None:
     assert splits[0].anchors.tolist() == splits[1].anchors.tolist()
 
 
+def test_fewer_anchors_leave_the_tests_as_they_are_and_are_among_more_of_them() -> None:
+    split = split_by_group(GROUPS, n_anchors=30, n_tests=20, seed=0)
+    few, many, all_of_them = (split.fewer(n_anchors, seed=3) for n_anchors in (5, 15, 30))
+    assert few.tests.tolist() == many.tests.tolist() == split.tests.tolist()
+    assert set(few.anchors) < set(many.anchors) < set(split.anchors)
+    assert few.anchors.tolist() == sorted(few.anchors.tolist())
+    assert len(few.anchors) == 5
+    assert all_of_them.anchors.tolist() == split.anchors.tolist()
+    assert split.fewer(5, seed=4).anchors.tolist() != few.anchors.tolist()
+
+
 def test_a_split_that_cannot_be_made_is_refused() -> None:
     with pytest.raises(InputError, match="don't give 50 test queries"):
         split_by_group(GROUPS, n_anchors=30, n_tests=50, seed=0)

@@ -127,8 +127,7 @@ class Study:
         if not self.is_split_by_document:
             n_queries = len(self.task.queries)
             return random_split(n_queries, n_anchors=n_anchors, n_tests=n_queries - most_anchors, seed=seed)
-        widest = self.sound_split(seed)
-        return Split(np.sort(np.random.default_rng(seed).permutation(widest.anchors)[:n_anchors]), widest.tests)
+        return self.sound_split(seed).fewer(n_anchors, seed)
 
     def retrievers_for(self, split: Split) -> list[StoredRetriever]:
         """Those that may be compared: distilled from as many queries as are anchors, and from no test query."""

@@ -81,6 +81,11 @@ class Split:
     anchors: Positions
     tests: Positions
 
+    def fewer(self, n_anchors: int, seed: int) -> Split:
+        """The same tests with so many of the anchors, drawn at random: few of a seed are among many of that seed."""
+        drawn = np.random.default_rng(seed).permutation(self.anchors)[:n_anchors]
+        return Split(np.sort(drawn), self.tests)
+
 
 def split_by_group(groups: Sequence[str], *, n_anchors: int, n_tests: int, seed: int) -> Split:
     """Draw at least `n_tests` test queries, as whole groups, and anchor queries from the other groups.
