@@ -33,11 +33,12 @@ ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Mentions and entities of one world, drawn once for all scorers."""
+    """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were to be drawn."""
 
     mentions: list[Mention]
     items: list[Item]
     name: str
+    asked: tuple[int, int]
 
     @property
     def queries(self) -> list[Query]:
@@ -55,7 +56,7 @@ def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
     golds = {mention.entity_id for mention in chosen}
     others = [place for place in rng.permutation(len(entities)).tolist() if entities[place].id not in golds]
     drawn = {entities[place].id for place in others[: max(0, n_items - len(golds))]} | golds
-    return World(chosen, [item for item in entities if item.id in drawn], f"{world} {n_queries} {n_items}")
+    return World(chosen, [item for item in entities if item.id in drawn], world, (n_queries, n_items))
 
 
 def read_task(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> Task:
@@ -63,13 +64,14 @@ def read_task(world: World, scorer: str, work: Path, progress: Progress, *, n_ro
     exact_scores = matrix(world, scorer, work, progress, n_rows=n_rows)
     mentions = world.mentions[: len(exact_scores)]
     documents = [mention.document_id for mention in mentions]
-    name = f"{world.name.split()[0]}, {Path(scorer).name}"
-    return Task(name, [mention.query for mention in mentions], documents, world.items, exact_scores)
+    queries = [mention.query for mention in mentions]
+    return Task(world.name, queries, documents, world.items, exact_scores, scorer_name=Path(scorer).name)
 
 
 def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> FloatMatrix:
     """The exact scores of a world's first queries, (n_rows, n_items); blocks that are there already are read."""
     n_rows = len(world.mentions) if n_rows is None else min(n_rows, len(world.mentions))
+    made_from = f"{world.name} {world.asked[0]} {world.asked[1]} {Path(scorer).name}"
     score: ScoreBlock | None = None
     blocks = []
     for start in range(0, n_rows, QUERIES_AT_ONCE):
@@ -80,7 +82,7 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
             score = score or block_scorer(scorer, world.items)
             return score(some)
 
-        blocks.append(cached(work / "matrices", "block", f"{world.name} {Path(scorer).name} {start}", make))
+        blocks.append(cached(work / "matrices", "block", f"{made_from} {start}", make))
         progress(f"scores of {scorer}", min(start + QUERIES_AT_ONCE, n_rows), n_rows)
     return np.concatenate(blocks)[:n_rows]
 

@@ -127,7 +127,7 @@ class Reproduction:
         mentions = [mention for name in WORLDS for mention in self._data.mentions("test", name)]
         distinct = list({mention.query.marked_text: mention for mention in mentions}.values())
         chosen = [distinct[place] for place in np.random.default_rng(0).permutation(len(distinct))[: 500 + N_TESTS]]
-        world = World(chosen, items, f"all worlds {len(chosen)} {len(items)}")
+        world = World(chosen, items, "all worlds", (len(chosen), len(items)))
         study = self._study(world, "maxsim", replace(SMALL, n_anchor_queries=(500,), world_sizes=WORLD_SIZES))
         run_experiments(study, self.file, ["world-size"], progress=self._progress)
 
@@ -169,11 +169,10 @@ class Reproduction:
                 yield self._study(world, scorer, sizes, pace=True)
 
     def _study(self, world: World, scorer: str, sizes: Sizes, *, pace: bool = False) -> Study:
-        made = read_task(world, scorer, self._options.work, self._progress)
-        seconds = seconds_per_call(load_scorer(scorer), made.items, made.queries[0]) if pace else None
-        name = " ".join(world.name.split()[:-2])
-        task: Task = replace(made, name=name, scorer_name=Path(scorer).name, seconds_per_pair=seconds)
-        encoders = self._dual_encoders(name, task.scorer_name)
+        task = read_task(world, scorer, self._options.work, self._progress)
+        if pace:
+            task = replace(task, seconds_per_pair=seconds_per_call(load_scorer(scorer), task.items, task.queries[0]))
+        encoders = self._dual_encoders(task.name, task.scorer_name)
         retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, encoders))), task)
         return Study(
             task,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,12 @@ def test_a_task_whose_parts_do_not_fit_is_refused() -> None:
     task = make_task()
     with pytest.raises(InputError, match="a group for each query"):
         Task("toy", task.queries, GROUPS[:-1], task.items, task.exact_scores)
+
+
+def test_two_scorers_on_one_world_have_different_fingerprints() -> None:
+    task = make_task()
+    fingerprints = {replace(task, scorer_name=name).scorer().fingerprint for name in ("", "cls", "emb")}
+    assert len(fingerprints) == 3
 
 
 def test_a_stored_retriever_answers_as_the_one_it_was_made_from() -> None:

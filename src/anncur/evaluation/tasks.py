@@ -51,8 +51,9 @@ class Task:
             )
 
     def scorer(self) -> StoredScorer:
-        """A scorer that looks the exact scores up."""
-        return StoredScorer(self.exact_scores, self.queries, [item.id for item in self.items], fingerprint=self.name)
+        """A scorer that looks the exact scores up; another scorer's on the same world has another fingerprint."""
+        fingerprint = ", ".join(filter(None, (self.name, self.scorer_name)))
+        return StoredScorer(self.exact_scores, self.queries, [item.id for item in self.items], fingerprint=fingerprint)
 
     def digest(self) -> str:
         """A short name of the exact scores, and of what they are the scores of."""
