@@ -10,31 +10,32 @@ with intervals over documents, of which queries and seeds are repeated measureme
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 import anncur
-from anncur.arrays import FloatVector
 from anncur.candidates.loading import load_retriever
-from anncur.candidates.stored import StoredRetriever
 from anncur.cli.frame import show_progress
-from anncur.evaluation.intervals import Interval, clustered_interval
-from anncur.evaluation.protocols import build, cells, measure
-from anncur.evaluation.tasks import Split, Task, split_by_group
+from anncur.evaluation.board import difference
+from anncur.evaluation.experiments.scoreboard import DOCUMENTS, SOUND, Ground, documents, measure_cells
+from anncur.evaluation.protocols import BUDGETS, build, cells
+from anncur.evaluation.rows import Batch, Cell, Row, RowFile, distinct, grouped, mean, select
+from anncur.evaluation.study import Sizes, Study, store_retrievers
+from anncur.evaluation.tasks import Task
 from anncur.progress import Progress
 from anncur.search.base import Policy
-from circumstances import circumstances
-from matrices import World, read_task, read_world
+from matrices import make_parser, read_task, read_world
 
+EXPERIMENT = "adaptive"
 RETRIEVERS = ("bm25", "tfidf", "minilm")
-N_TESTS = 200
+N_TESTS, WORLD_SHAPE = 200, (700, 5000)
 OURS = "posterior, 200 anchors"
 RESULTS = Path(__file__).parent / "results" / "adaptive.jsonl"
+
+ByCell: TypeAlias = dict[tuple[Any, ...], list[Row]]  # by k and budget
 
 
 @dataclass(frozen=True)
@@ -60,125 +61,78 @@ WAYS = {
 
 def main() -> None:
     """Measure what is missing, and print two tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--work", type=Path, required=True, help="where matrices are kept")
-    parser.add_argument("--scorer", default="builtin")
-    parser.add_argument("--world", default="noun.animal")
-    parser.add_argument("--queries", type=int, default=620, help="those with exact scores, anchors and tests together")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = make_parser(__doc__, n_queries=620, n_seeds=5, out=RESULTS)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="WAY")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    world = read_world(options.data, options.world, 700, 5000)
+    file = RowFile(options.out)
     with show_progress(as_json=False) as progress:
-        task = read_task(world, options.scorer, options.work, progress, n_rows=options.queries)
-        run = Run(task, retrievers_for(world), options.out, progress)
-        for seed in range(options.seeds):
-            run.measure(seed, options.ways)
-    show(run.kept(), task)
+        study = read_study(options, progress)
+        file.make_missing(batches(study, options.ways, progress), stage="all methods", progress=progress)
+    show(select(file.rows, experiment=EXPERIMENT, data=study.data), study.task)
 
 
-class Run:
-    """The measurements of one task, kept as rows."""
-
-    def __init__(self, task: Task, retrievers: list[StoredRetriever], out: Path, progress: Progress) -> None:
-        self._task = task
-        self._retrievers = retrievers
-        self._out = out
-        self._progress = progress
-
-    def kept(self) -> list[dict[str, Any]]:
-        """The rows of this task that there are."""
-        lines = self._out.read_text().splitlines() if self._out.exists() else []
-        return [row for row in map(json.loads, lines) if row["task"] == self._task.name]
-
-    def measure(self, seed: int, ways: list[str]) -> None:
-        """Make the rows of one seed that are missing."""
-        done = {row["method"] for row in self.kept() if row["seed"] == seed}
-        missing = {name: WAYS[name] for name in ways if name not in done}
-        for n_anchors in sorted({way.n_anchors for way in missing.values()}):
-            if n_anchors > most_anchors(self._task):
-                continue  # there are too few exact scores
-            split = split_for(self._task, n_anchors, seed)
-            index = build(self._task, split, self._retrievers, seed=seed, progress=self._progress)
-            for name, way in missing.items():
-                if way.n_anchors == n_anchors:
-                    self._keep(name, way, index, split, seed)
-                    self._progress(f"{self._task.name}, seed {seed}, {name}", 1, 1)
-
-    def _keep(self, name: str, way: Way, index: anncur.Index, split: Split, seed: int) -> None:
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        with self._out.open("a") as file:
-            for outcome in measure(index, self._task, split, way.policy):
-                row = {
-                    "task": self._task.name,
-                    "method": name,
-                    "n_anchors": way.n_anchors,
-                    "k": outcome.k,
-                    "budget": outcome.budget,
-                    "seed": seed,
-                    "recall": outcome.recalls.mean(),
-                    "calls": outcome.calls.mean(),
-                    "seconds": outcome.seconds,
-                    "tests": split.tests.tolist() if (outcome.k, outcome.budget) == cells()[0] else None,
-                    "n_found": np.rint(outcome.recalls * outcome.k).astype(int).tolist(),
-                }
-                file.write(json.dumps({**circumstances(), **row}) + "\n")
+def read_study(options: argparse.Namespace, progress: Progress) -> Study:
+    """What is measured: a seed's test queries are the same for any number of anchor queries."""
+    world = read_world(options.data, options.world, *WORLD_SHAPE)
+    task = read_task(world, options.scorer, options.work, progress, n_rows=options.queries)
+    n_anchors = tuple(sorted({way.n_anchors for way in WAYS.values()}))
+    sizes = Sizes(costs=BUDGETS, n_anchor_queries=n_anchors, n_tests=N_TESTS, n_seeds=options.seeds)
+    return Study(task, [], sizes.within(task))
 
 
-def retrievers_for(world: World) -> list[StoredRetriever]:
-    """Those that all methods have, with their scores of all queries."""
-    return [StoredRetriever(load_retriever(name), world.queries, world.items) for name in RETRIEVERS]
+def batches(study: Study, ways: Sequence[str], progress: Progress) -> Iterator[Batch]:
+    """Every way for which there are enough exact scores; those with the same anchor queries come together."""
+    ground_of = grounds(study, progress)
+    for seed in range(study.sizes.n_seeds):
+        yield documents(study, EXPERIMENT, protocol=SOUND, seed=seed)
+        for n_anchors in study.sizes.n_anchor_queries:
+            for name in ways:
+                if WAYS[name].n_anchors == n_anchors:
+                    yield batch(study, name, seed, ground_of)
 
 
-def split_for(task: Task, n_anchors: int, seed: int) -> Split:
-    """A seed's test queries are the same for any number of anchor queries, which are drawn from all others."""
-    widest = split_by_group(task.groups, n_anchors=most_anchors(task), n_tests=N_TESTS, seed=seed)
-    drawn = np.random.default_rng(seed).permutation(widest.anchors)[:n_anchors]
-    return Split(np.sort(drawn), widest.tests)
+def batch(study: Study, name: str, seed: int, ground_of: Callable[[int, int], Ground]) -> Batch:
+    """One way with one seed."""
+    way = WAYS[name]
+    columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": way.n_anchors}
+
+    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
+        yield from measure_cells(ground_of(seed, way.n_anchors), way.policy, missing)
+
+    return Batch([study.cell(EXPERIMENT, name, k=k, cost=budget, **columns) for k, budget in cells()], measure)
 
 
-def most_anchors(task: Task) -> int:
-    """The most anchor queries of any way that the task has enough exact scores for."""
-    return max(way.n_anchors for way in WAYS.values() if way.n_anchors + N_TESTS <= len(task.queries))
+def grounds(study: Study, progress: Progress) -> Callable[[int, int], Ground]:
+    """Gives the ground of a seed and a number of anchor queries; retrievers are loaded when the first is needed."""
+    stored = cache(lambda: store_retrievers(map(load_retriever, RETRIEVERS), study.task))
+
+    @lru_cache(maxsize=1)  # an index is as large as the scores that it knows
+    def ground(seed: int, n_anchors: int) -> Ground:
+        split = study.sound_split(seed).fewer(n_anchors, seed)
+        return Ground(study.task, split, build(study.task, split, stored(), seed=seed, progress=progress))
+
+    return ground
 
 
-def show(rows: list[dict[str, Any]], task: Task) -> None:
+def show(rows: Sequence[Row], task: Task) -> None:
     """Recall of every method in every cell, and how far each is from ours."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    print(f"{task.name}: recall in %, mean of {len({row['seed'] for row in rows})} seeds")
+    measured = [row for row in rows if row.cell.method != DOCUMENTS]
+    methods = {name: grouped(some, "k", "cost") for (name,), some in grouped(measured, "method").items()}
+    print(f"{task.name}, {task.scorer_name}: recall in %, mean of {len(distinct(measured, 'seed'))} seeds")
     print(f"{'k, budget':<34}" + "".join(f"{f'{k}, {budget}':>9}" for k, budget in cells()))
-    for method in methods:
-        means = [100 * np.mean([row["recall"] for row in some]) for some in of_cells(rows, method)]
-        print(f"{method:<34}" + "".join(f"{mean:>9.1f}" for mean in means))
-    print("\nours less theirs, in points, with 95% intervals")
-    for method in methods:
-        if method != OURS:
-            found = [difference(rows, OURS, method, cell, task) for cell in cells()]
-            told = (f"{100 * one.mean:.1f} ({100 * one.low:.1f}..{100 * one.high:.1f})" for one in found)
-            print(f"{method:<34}" + "".join(f"{text:>20}" for text in told))
+    for method, by_cell in methods.items():
+        print(f"{method:<34}" + "".join(f"{100 * mean(by_cell[cell], 'recall'):>9.1f}" for cell in cells()))
+    if OURS in methods:
+        print("\nours less theirs, in points, with 95% intervals")
+        show_differences(methods.pop(OURS), methods, select(rows, method=DOCUMENTS))
 
 
-def of_cells(rows: list[dict[str, Any]], method: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a method, cell by cell, those of all seeds together."""
-    for k, budget in cells():
-        yield [row for row in rows if (row["method"], row["k"], row["budget"]) == (method, k, budget)]
-
-
-def difference(rows: list[dict[str, Any]], ours: str, theirs: str, cell: tuple[int, int], task: Task) -> Interval:
-    """Of recall, over the queries of all seeds that both were measured with."""
-    found, missed = by_query(rows, ours, cell), by_query(rows, theirs, cell)
-    seeds = sorted(found.keys() & missed.keys())
-    tests = {row["seed"]: row["tests"] for row in rows if row["tests"]}
-    groups = [task.groups[place] for seed in seeds for place in tests[seed]]
-    return clustered_interval(np.concatenate([found[seed] - missed[seed] for seed in seeds]), groups)
-
-
-def by_query(rows: list[dict[str, Any]], method: str, cell: tuple[int, int]) -> dict[int, FloatVector]:
-    """The recalls of a method in a cell, by seed."""
-    wanted = [row for row in rows if row["method"] == method and (row["k"], row["budget"]) == cell]
-    return {row["seed"]: np.array(row["n_found"]) / row["k"] for row in wanted}
+def show_differences(ours: ByCell, others: dict[str, ByCell], of_tests: Sequence[Row]) -> None:
+    """A line for each of the others; `of_tests` tell the documents of the test queries."""
+    for method, theirs in others.items():
+        found = [difference(ours[cell], theirs[cell], of_tests) for cell in cells()]
+        told = (f"{100 * one.mean:.1f} ({100 * one.low:.1f}..{100 * one.high:.1f})" for one in found)
+        print(f"{method:<34}" + "".join(f"{text:>20}" for text in told))
 
 
 if __name__ == "__main__":

@@ -147,14 +147,33 @@ def text_near(query: Query, n_words: int = 8) -> str:
     return " ".join([*left, query.text[start:stop], *right])
 
 
+def make_parser(
+    about: str | None,
+    *,
+    scorer: str = "builtin",
+    world: str = "noun.animal",
+    n_queries: int | None = None,
+    n_seeds: int | None = None,
+    out: Path | None = None,
+) -> argparse.ArgumentParser:
+    """The options that benchmarks on a matrix share, with these defaults; without one, an option is left out."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="where matrices are kept")
+    parser.add_argument("--scorer", default=scorer)
+    parser.add_argument("--world", default=world)
+    if n_queries is not None:
+        parser.add_argument("--queries", type=int, default=n_queries, help="so many mentions are queries")
+    if n_seeds is not None:
+        parser.add_argument("--seeds", type=int, default=n_seeds)
+    if out is not None:
+        parser.add_argument("--out", type=Path, default=out)
+    return parser
+
+
 def main() -> None:
     """Make a matrix, or what is missing of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--scorer", default="builtin")
-    parser.add_argument("--world", default="noun.animal")
-    parser.add_argument("--queries", type=int, default=700)
+    parser = make_parser(__doc__, n_queries=700)
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--rows", type=int, help="score only so many of the queries for now (default: all)")
     options = parser.parse_args()

@@ -5,29 +5,29 @@
 The index is calibrated on its own 200 anchor queries and tested on queries of other documents. For every k and budget
 the mean estimate beside the mean recall, the mean absolute error of a query's estimate, and the root of the mean
 squared one beside that of the best constant, which is the test queries' own mean. For every target the recall that was
-reached and the mean calls, beside the fixed budget that gives the same recall."""
+reached and the mean calls, beside the fixed budget that gives the same recall. A rerun makes what is missing."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import anncur
-from adaptive import retrievers_for, split_for
+from adaptive import grounds, read_study
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.cli.frame import show_progress
-from anncur.evaluation.protocols import KS, build, cells
-from anncur.evaluation.recall import recalls
-from anncur.evaluation.tasks import Split, Task
-from circumstances import circumstances
-from matrices import read_task, read_world
+from anncur.evaluation.experiments.scoreboard import SOUND, Ground
+from anncur.evaluation.protocols import KS, cells
+from anncur.evaluation.recall import kth_best, recalls
+from anncur.evaluation.rows import Batch, Cell, Row, RowFile, grouped, mean, select
+from anncur.evaluation.study import Study
+from anncur.ranking import Hits
+from anncur.search.posterior import Posterior
+from matrices import make_parser
 
+EXPERIMENT, ESTIMATE, TARGET = "recall-estimates", "estimate", "target "
 N_ANCHORS = 200
 TARGETS = (0.8, 0.9, 0.95)
 MOST_CALLS = 2000
@@ -35,98 +35,96 @@ RESULTS = Path(__file__).parent / "results" / "recall_estimates.jsonl"
 
 
 def main() -> None:
-    """Measure every seed, write rows, and print their means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--work", type=Path, required=True, help="where matrices are kept")
-    parser.add_argument("--scorer", default="builtin")
-    parser.add_argument("--world", default="noun.animal")
-    parser.add_argument("--queries", type=int, default=620)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    world = read_world(options.data, options.world, 700, 5000)
-    rows: list[dict[str, Any]] = []
-    with show_progress(as_json=False) as progress, options.out.open("a") as file:
-        task = read_task(world, options.scorer, options.work, progress, n_rows=options.queries)
-        retrievers = retrievers_for(world)
-        for seed in range(options.seeds):
-            split = split_for(task, N_ANCHORS, seed)
-            index = build(task, split, retrievers, seed=seed, progress=progress)
-            for row in measured(index, task, split):
-                rows.append(row)
-                file.write(json.dumps({**circumstances(), "task": task.name, "seed": seed, **row}) + "\n")
-            progress(f"{task.name}, recall estimates", seed + 1, options.seeds)
-    show(rows)
+    """Measure what is missing, and print the means of all seeds."""
+    options = make_parser(__doc__, n_queries=620, n_seeds=5, out=RESULTS).parse_args()
+    file = RowFile(options.out)
+    with show_progress(as_json=False) as progress:
+        study = read_study(options, progress)
+        ground_of = grounds(study, progress)
+        todo = [batch(study, seed, ground_of) for seed in range(options.seeds)]
+        file.make_missing(todo, stage="recall estimates", progress=progress)
+    show(select(file.rows, experiment=EXPERIMENT, data=study.data))
 
 
-def measured(index: anncur.Index, task: Task, split: Split) -> Iterator[dict[str, Any]]:
-    """Rows of estimates for every cell, and of targets for every k."""
-    queries = [task.queries[position] for position in split.tests.tolist()]
-    exact_scores = task.exact_scores[split.tests]
-    for k, budget in cells():
-        answers = index.search_many(queries, k, budget)
-        estimates = np.array([hits.estimated_recall for hits in answers])
-        truth = recalls(answers, exact_scores, k)
-        yield {
-            "what": "estimate",
-            "k": k,
-            "budget": budget,
+def batch(study: Study, seed: int, ground_of: Callable[[int, int], Ground]) -> Batch:
+    """Estimates for every k and budget, and targets for every k, with one seed."""
+    columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": N_ANCHORS}
+    parts = [{"part": ESTIMATE, "k": k, "cost": budget} for k, budget in cells()]
+    parts += [{"part": f"{TARGET}{target}", "k": k} for k in KS for target in TARGETS]
+
+    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
+        ground = ground_of(seed, N_ANCHORS)
+        yield from estimates(ground, [cell for cell in missing if cell.part == ESTIMATE])
+        yield from targets(ground, [cell for cell in missing if cell.part != ESTIMATE])
+
+    return Batch([study.cell(EXPERIMENT, Posterior.name, **columns, **part) for part in parts], measure)
+
+
+def estimates(ground: Ground, missing: Sequence[Cell]) -> Iterator[Row]:
+    """Estimates beside the truth."""
+    queries, exact_scores = tests_of(ground)
+    for cell in missing:
+        answers = ground.index.search_many(queries, cell.k, cell.cost)
+        estimated = np.array([hits.estimated_recall for hits in answers])
+        truth = recalls(answers, exact_scores, cell.k)
+        values = {
             "recall": truth.mean(),
-            "estimate": estimates.mean(),
-            "error": np.abs(estimates - truth).mean(),
-            "squared_error": np.square(estimates - truth).mean(),
+            "estimate": estimated.mean(),
+            "error": np.abs(estimated - truth).mean(),
+            "squared_error": np.square(estimated - truth).mean(),
             "squared_error_of_constant": truth.var(),
         }
-    curves = recall_by_calls(index, queries, exact_scores)
-    for k in KS:
-        for target in TARGETS:
-            answers = index.search_many(queries, k, target_recall=target)
-            reached, calls = recalls(answers, exact_scores, k).mean(), np.mean([hits.calls for hits in answers])
-            enough = np.flatnonzero(curves[k] >= reached - 1e-12)
-            fixed = int(enough[0]) + 1 if len(enough) else None
-            yield {"what": "target", "k": k, "target": target, "recall": reached, "calls": calls, "fixed": fixed}
+        yield Row(cell, values)
 
 
-def recall_by_calls(
-    index: anncur.Index, queries: list[anncur.Query], exact_scores: FloatMatrix
-) -> dict[int, FloatVector]:
+def targets(ground: Ground, missing: Sequence[Cell]) -> Iterator[Row]:
+    """What targets reach and cost, and the fixed budget that reaches as much."""
+    if not missing:
+        return
+    queries, exact_scores = tests_of(ground)
+    curves = recall_by_calls(ground.index.search_many(queries, max(KS), MOST_CALLS), exact_scores)
+    for cell in missing:
+        answers = ground.index.search_many(queries, cell.k, target_recall=float(cell.part.removeprefix(TARGET)))
+        reached = recalls(answers, exact_scores, cell.k).mean()
+        enough = np.flatnonzero(curves[cell.k] >= reached - 1e-12)
+        calls = np.mean([hits.calls for hits in answers])
+        yield Row(cell, {"recall": reached, "calls": calls, "fixed": int(enough[0]) + 1 if len(enough) else None})
+
+
+def tests_of(ground: Ground) -> tuple[list[anncur.Query], FloatMatrix]:
+    """The test queries, and their exact scores. (n_tests, n_items)"""
+    tests = ground.split.tests
+    return [ground.task.queries[position] for position in tests.tolist()], ground.task.exact_scores[tests]
+
+
+def recall_by_calls(answers: Sequence[Hits], exact_scores: FloatMatrix) -> dict[int, FloatVector]:
     """The mean recall after every call, for each k: a larger budget goes on where a smaller one ends."""
-    answers = index.search_many(queries, max(KS), MOST_CALLS)
-    kth_best = -np.sort(-exact_scores, axis=1)
+    paid = [np.concatenate([step.exact_scores for step in hits.trace]) for hits in answers]
     found: dict[int, FloatVector] = {}
     for k in KS:
-        curves = []
-        for hits, row in zip(answers, kth_best, strict=True):
-            scores = np.concatenate([step.exact_scores for step in hits.trace])
-            curves.append(np.minimum(np.cumsum(scores >= row[k - 1]), k) / k)
+        least = kth_best(exact_scores, k)
+        curves = [np.minimum(np.cumsum(scores >= enough), k) / k for scores, enough in zip(paid, least, strict=True)]
         found[k] = np.mean(curves, axis=0)
     return found
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: Sequence[Row]) -> None:
     """Means over seeds."""
-    by_cell: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_cell[row["what"], row["k"], row.get("budget", row.get("target"))].append(row)
+    by_cell = grouped(rows, "part", "k", "cost")
     print(f"{'k, budget':>10} {'recall':>7} {'estimate':>9} {'error':>7} {'squared':>8} {'of constant':>12}")
-    for (what, k, budget), some in by_cell.items():
-        if what == "estimate":
+    for (part, k, budget), some in by_cell.items():
+        if part == ESTIMATE:
             print(
                 f"{f'{k}, {budget}':>10} {mean(some, 'recall'):>7.3f} {mean(some, 'estimate'):>9.3f} "
                 f"{mean(some, 'error'):>7.3f} {mean(some, 'squared_error') ** 0.5:>8.3f} "
                 f"{mean(some, 'squared_error_of_constant') ** 0.5:>12.3f}"
             )
     print(f"{'k, target':>10} {'recall':>7} {'calls':>7} {'fixed budget of the same recall':>32}")
-    for (what, k, target), some in by_cell.items():
-        if what == "target":
+    for (part, k, _), some in by_cell.items():
+        if part != ESTIMATE:
+            told = f"{k}, {part.removeprefix(TARGET)}"
             fixed = "above 2000" if any(row["fixed"] is None for row in some) else f"{mean(some, 'fixed'):.0f}"
-            print(f"{f'{k}, {target}':>10} {mean(some, 'recall'):>7.3f} {mean(some, 'calls'):>7.0f} {fixed:>32}")
-
-
-def mean(rows: list[dict[str, Any]], name: str) -> float:
-    """Over seeds."""
-    return float(np.mean([row[name] for row in rows]))
+            print(f"{told:>10} {mean(some, 'recall'):>7.3f} {mean(some, 'calls'):>7.0f} {fixed:>32}")
 
 
 if __name__ == "__main__":

@@ -44,13 +44,13 @@ def losses(rows: Sequence[Row]) -> list[Loss]:
         methods = {name: rows_of for (name,), rows_of in grouped(some, "method").items()}
         winner = max(methods, key=lambda name: mean(methods[name], "recall"))
         if Posterior.name in methods and mean(methods[winner], "recall") > mean(methods[Posterior.name], "recall"):
-            difference = _difference(methods[winner], methods[Posterior.name], documents)
-            found.append(Loss(k, cost, winner, difference))
+            lead = difference(methods[winner], methods[Posterior.name], documents)
+            found.append(Loss(k, cost, winner, lead))
     return found
 
 
-def _difference(theirs: Sequence[Row], ours: Sequence[Row], documents: Sequence[Row]) -> Interval:
-    """Of the same queries, so that what is hard for both is no part of the spread."""
+def difference(theirs: Sequence[Row], ours: Sequence[Row], documents: Sequence[Row]) -> Interval:
+    """Theirs less ours in one cell, of the same queries, so that what is hard for both is no part of the spread."""
     seeds = {row.cell.seed for row in theirs} & {row.cell.seed for row in ours}
     both = [[row for row in rows if row.cell.seed in seeds] for rows in (theirs, ours)]
     ordered = [sorted(rows, key=lambda row: row.cell.seed) for rows in both]

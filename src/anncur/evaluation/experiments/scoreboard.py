@@ -106,7 +106,7 @@ def scoreboard(study: Study) -> Iterator[Batch]:
     grounds = Grounds(study)
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
-        yield _documents(study, columns)
+        yield documents(study, "scoreboard", **columns)
         for name, way in ways(study, study.sound_split(seed)).items():
             budgets = (len(study.task.items),) if way.policy.is_exact else study.sizes.costs
             cells = [
@@ -116,6 +116,27 @@ def scoreboard(study: Study) -> Iterator[Batch]:
                 if k < budget and way.above < budget
             ]
             yield Batch(cells, partial(_measure, grounds, way))
+
+
+def documents(study: Study, experiment: str, **columns: Any) -> Batch:
+    """The documents of a seed's test queries, by their numbers in the task."""
+    _, group_of = np.unique(np.asarray(study.task.groups), return_inverse=True)
+
+    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
+        yield from (Row(cell, {"groups": group_of[study.sound_split(cell.seed).tests].tolist()}) for cell in missing)
+
+    return Batch([study.cell(experiment, DOCUMENTS, **columns)], measure)
+
+
+def measure_cells(ground: Ground, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
+    """What a policy finds in the cells of one seed."""
+    wanted = {(cell.k, cell.cost): cell for cell in cells}
+    budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
+    ks = sorted({cell.k for cell in cells if cell.k is not None})
+    for outcome in measure(ground.index, ground.task, ground.split, policy, ks=ks, budgets=budgets):
+        cell = wanted.get((outcome.k, outcome.budget))
+        if cell is not None:
+            yield Row(cell, _values(outcome))
 
 
 def depth(study: Study) -> Iterator[Batch]:
@@ -136,25 +157,8 @@ def _n_anchors(study: Study) -> int:
     return study.sizes.n_anchor_queries[-1]
 
 
-def _documents(study: Study, columns: dict[str, Any]) -> Batch:
-    """The documents of a seed's test queries, by their numbers in the task."""
-    _, group_of = np.unique(np.asarray(study.task.groups), return_inverse=True)
-
-    def measure(missing: Sequence[Cell]) -> Iterator[Row]:
-        yield from (Row(cell, {"groups": group_of[study.sound_split(cell.seed).tests].tolist()}) for cell in missing)
-
-    return Batch([study.cell("scoreboard", DOCUMENTS, **columns)], measure)
-
-
 def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell]) -> Iterator[Row]:
-    ground = grounds.get(cells[0].seed, way.over)
-    wanted = {(cell.k, cell.cost): cell for cell in cells}
-    budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
-    ks = sorted({cell.k for cell in cells if cell.k is not None})
-    for outcome in measure(ground.index, ground.task, ground.split, way.policy, ks=ks, budgets=budgets):
-        cell = wanted.get((outcome.k, outcome.budget))
-        if cell is not None:
-            yield Row(cell, _values(outcome))
+    yield from measure_cells(grounds.get(cells[0].seed, way.over), way.policy, cells)
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
