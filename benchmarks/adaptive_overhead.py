@@ -12,7 +12,6 @@ import argparse
 import cProfile
 import json
 import pstats
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +21,8 @@ import numpy as np
 
 import anncur
 from anncur.datasets.sample import sample_items, sample_test_queries
-from circumstances import circumstances
+from anncur.evaluation.rows import circumstances
+from turns import bare_search, overhead, take_turns
 
 N_ITEMS, N_ANCHORS, BUDGET, N_ROUNDS, K = 10_000, 500, 200, 10, 10
 RANK, N_TESTS, AT_ONCE = 120, 64, 64
@@ -76,45 +76,39 @@ def main() -> None:
 
 def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) -> list[dict[str, Any]]:
     """Milliseconds per query of every way."""
-    even = anncur.Posterior(first=BUDGET // N_ROUNDS, growth=0.0)
+    policies = {
+        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(first=BUDGET // N_ROUNDS, growth=0.0),
+        "posterior, its own rounds": anncur.Posterior(),
+        f"adacur, {N_ROUNDS} rounds": anncur.Adacur(),
+    }
     anchor_scores = scorer.exact_scores[:N_ANCHORS].astype(np.float32)
     item_vectors = np.ascontiguousarray(anchor_scores.T)
     found = []
     for n_queries in (1, AT_ONCE):
         ways: dict[str, Callable[[], float]] = {
-            f"posterior, {N_ROUNDS} rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], even),
-            "posterior, its own rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], anncur.Posterior()),
-            f"adacur, {N_ROUNDS} rounds": lambda n=n_queries: overhead(index, scorer, tests[:n], anncur.Adacur()),
-            f"{N_ROUNDS} bare products with top-k": lambda n=n_queries: bare(item_vectors, n),
+            name: lambda n=n_queries, method=policy: overhead(
+                lambda: index.search_many(tests[:n], K, BUDGET, method=method), scorer
+            )
+            for name, policy in policies.items()
         }
+        ways[f"{N_ROUNDS} bare products with top-k"] = lambda n=n_queries: bare(item_vectors, n)
         if n_queries == 1:  # it has no blocks: every query's anchors are its own
             ways["adacur from scratch"] = lambda: from_scratch(anchor_scores, scorer.exact_scores[N_ANCHORS])
         else:
             ways["built-in cross-encoder itself"] = built_in
-        for way, seconds in take_turns(ways).items():
+        for way, seconds in take_turns(ways, n_turns=N_TURNS).items():
             shared = {"way": way, "at_once": n_queries, "n_items": N_ITEMS, "n_anchors": N_ANCHORS, "budget": BUDGET}
             per_query = seconds / (1 if way.startswith("built-in") else n_queries)
             found.append({**shared, "ms": 1000 * per_query})
     return found
 
 
-def overhead(index: anncur.Index, scorer: TimedScorer, queries: list[anncur.Query], policy: Any) -> float:
-    """Seconds of a search beyond the scorer's own."""
-    scorer.seconds = 0.0
-    started = time.perf_counter()
-    index.search_many(queries, K, BUDGET, method=policy)
-    return time.perf_counter() - started - scorer.seconds
-
-
 def bare(item_vectors: np.ndarray, n_queries: int) -> float:
-    """Seconds of one product and top-k a round, as one would write them down."""
+    """Seconds of one product and top-k a round."""
     query_vectors = np.random.default_rng(1).normal(size=(n_queries, item_vectors.shape[1])).astype(np.float32)
-    n_best = BUDGET // N_ROUNDS
     started = time.perf_counter()
     for _ in range(N_ROUNDS):
-        guesses = (item_vectors @ query_vectors[0])[None] if n_queries == 1 else query_vectors @ item_vectors.T
-        best = np.argpartition(guesses, -n_best, axis=1)[:, -n_best:]
-        np.take_along_axis(best, np.argsort(-np.take_along_axis(guesses, best, axis=1), axis=1), axis=1)
+        bare_search(item_vectors, query_vectors, BUDGET // N_ROUNDS)
     return time.perf_counter() - started
 
 
@@ -138,12 +132,6 @@ def built_in() -> float:
     started = time.perf_counter()
     scorer.score(query, items)
     return time.perf_counter() - started
-
-
-def take_turns(ways: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The median of each, after one turn to warm up."""
-    turns = [{way: measure() for way, measure in ways.items()} for _ in range(N_TURNS + 1)][1:]
-    return {way: statistics.median(turn[way] for turn in turns) for way in ways}
 
 
 def texts(n: int, kind: str) -> list[str]:

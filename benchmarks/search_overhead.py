@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -19,11 +18,12 @@ from typing import Any
 import numpy as np
 
 import anncur
+from anncur.evaluation.rows import circumstances
 from anncur.index.build import Learned
 from anncur.index.snapshot import Snapshot, make_snapshot
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.split import SplitTable
-from circumstances import circumstances
+from turns import bare_search, overhead, take_turns
 
 WIDTH, BUDGET, N_ANCHOR_ITEMS, K = 200, 200, 100, 10
 RESULTS = Path(__file__).parent / "results" / "search_overhead.jsonl"
@@ -73,11 +73,11 @@ def measure(n_items: int) -> list[dict[str, Any]]:
     rows = []
     for n_queries in (1, 64, 256):
         n_runs = max(3, min(30, 3_000_000 // (n_items * n_queries)))
-        bare, ours = alternate(
-            lambda n=n_queries: repeat_bare(item_vectors, query_vectors, n),
-            lambda n=n_queries: overhead(index, scorer, queries[:n]),
-            n_runs=n_runs,
-        )
+        ways: dict[str, Callable[[], float]] = {
+            "bare": lambda n=n_queries: repeat_bare(item_vectors, query_vectors, n),
+            "ours": lambda n=n_queries: overhead(lambda: search(index, queries[:n]), scorer),
+        }
+        bare, ours = take_turns(ways, n_turns=n_runs).values()
         rows.append(
             {
                 "n_items": n_items,
@@ -120,37 +120,19 @@ def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: 
     """Seconds for the plain way, in blocks of 64."""
     started = time.perf_counter()
     for start in range(0, n_queries, 64):
-        bare_search(item_vectors, query_vectors[: min(64, n_queries - start)])
+        bare_search(item_vectors, query_vectors[: min(64, n_queries - start)], BUDGET - N_ANCHOR_ITEMS)
     return time.perf_counter() - started
 
 
-def bare_search(item_vectors: np.ndarray, query_vectors: np.ndarray) -> np.ndarray:
-    """One product and a top-k, as one would write it down."""
-    is_single = len(query_vectors) == 1
-    guesses = (item_vectors @ query_vectors[0])[None] if is_single else query_vectors @ item_vectors.T
-    n_best = BUDGET - N_ANCHOR_ITEMS
-    best = np.argpartition(guesses, -n_best, axis=1)[:, -n_best:]
-    return np.take_along_axis(best, np.argsort(-np.take_along_axis(guesses, best, axis=1), axis=1), axis=1)
-
-
-def overhead(index: anncur.Index, scorer: TimedScorer, queries: list[anncur.Query]) -> float:
-    """Seconds of a search beyond the scorer's own."""
-    scorer.seconds = 0.0
-    started = time.perf_counter()
-    index.search_many(queries, K, BUDGET, method="anncur")
-    return time.perf_counter() - started - scorer.seconds
-
-
-def alternate(first: Callable[[], float], second: Callable[[], float], *, n_runs: int) -> tuple[float, float]:
-    """The medians of two measurements that take turns, after one turn to warm up."""
-    turns = [(first(), second()) for _ in range(n_runs + 1)][1:]
-    return statistics.median(turn[0] for turn in turns), statistics.median(turn[1] for turn in turns)
+def search(index: anncur.Index, queries: list[anncur.Query]) -> list[anncur.Hits]:
+    """What is measured."""
+    return index.search_many(queries, K, BUDGET, method="anncur")
 
 
 def peak_memory(index: anncur.Index, queries: list[anncur.Query]) -> int:
     """Bytes at the highest point of a search, without what its answers keep."""
     tracemalloc.start()
-    answers = index.search_many(queries, K, BUDGET, method="anncur")
+    answers = search(index, queries)
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(answers) == len(queries)
