@@ -25,11 +25,11 @@ import numpy as np
 
 import anncur
 from anncur.errors import UnstableScorerWarning
+from anncur.evaluation.rows import circumstances
 from anncur.index.build import Settings
 from anncur.index.files import record_file, writer_lock
 from anncur.index.segments import make_draft
 from anncur.scores import StoredChunks
-from circumstances import circumstances
 
 RESULTS = Path(__file__).parent / "results" / "build_cost.jsonl"
 SECONDS_PER_PAIR = 0.001

@@ -26,10 +26,10 @@ from anncur.datasets.sample import (
     sample_test_scores,
 )
 from anncur.evaluation.recall import mean_recall
+from anncur.evaluation.rows import circumstances
 from anncur.factors.cur import PAPER_CUTOFF
 from anncur.index.folder import FolderStorage
 from anncur.scorers.stored import StoredScorer
-from circumstances import circumstances
 
 CELLS = [(1, 50), (1, 100), (1, 200), (10, 50), (10, 100), (10, 200), (50, 100), (50, 200)]  # k and budget
 N_ANCHOR_QUERIES, N_SEEDS = 100, 5

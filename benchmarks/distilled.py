@@ -18,8 +18,8 @@ import numpy as np
 
 from anncur.candidates.loading import load_linking_retriever
 from anncur.datasets.sample import sample_items, sample_test_queries, sample_test_scores
+from anncur.evaluation.rows import circumstances
 from anncur.ranking import top_k
-from circumstances import circumstances
 
 CELLS = [(k, budget) for k in (1, 10, 50, 100) for budget in (50, 100, 200) if budget > k]
 OTHERS = ("tfidf", "bm25", "minilm")

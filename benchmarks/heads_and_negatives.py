@@ -23,6 +23,7 @@ from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.linking import by_scorer, link, sample_mentions
+from anncur.evaluation.rows import circumstances
 from anncur.factors.cur import energy_rank, numerical_rank
 from anncur.progress import Progress
 from anncur.scorers.guard import GuardedScorer
@@ -31,7 +32,6 @@ from anncur.training.cache import cached
 from anncur.training.jobs import CrossEncoderJob, DataSettings, NegativeKind, train_cross_encoder
 from anncur.training.loop import LogRow
 from anncur.training.presets import preset
-from circumstances import circumstances
 
 HEADS, KINDS = ("emb", "cls"), ("random", "tfidf", "mined")
 SHARES = (0.90, 0.95, 0.99)

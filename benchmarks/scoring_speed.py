@@ -25,11 +25,11 @@ import numpy as np
 
 from anncur.datasets.sample import sample_items, sample_test_queries
 from anncur.datasets.zeshel import Zeshel
+from anncur.evaluation.rows import circumstances
 from anncur.items import Item, Query
 from anncur.models.export import export_bytes
 from anncur.scorers.onnx import TOKENS_PER_BATCH, OnnxScorer
 from anncur.tokens import PairFormat, PairTokenizer
-from circumstances import circumstances
 
 RESULTS = Path(__file__).parent / "results" / "scoring_speed.jsonl"
 LENGTH = 256  # tokens of a query and of an item at most, as `export` takes them for a plain classifier
