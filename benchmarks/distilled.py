@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from anncur.candidates.loading import load_linking_retriever
+from anncur.candidates.loading import load_retriever
 from anncur.datasets.sample import sample_items, sample_test_queries, sample_test_scores
 from anncur.evaluation.rows import circumstances
 from anncur.ranking import top_k
@@ -44,7 +44,7 @@ def main() -> None:
 
 def measure(source: str) -> list[dict[str, Any]]:
     """A row for every k and budget: the mean share of the true top k among the retriever's best."""
-    retriever = load_linking_retriever(source)
+    retriever = load_retriever(source)
     retriever.fit(sample_items())
     cheap, exact = retriever.scores(sample_test_queries()), sample_test_scores()
     pairs = list(zip(cheap, exact, strict=True))
