@@ -50,6 +50,7 @@ WAYS = {
     **{f"re-rank {name}": Way(200, anncur.Rerank(name)) for name in RETRIEVERS},
     "ANNCUR": Way(200, anncur.OneShot()),
     **{f"ADACUR from {name}": Way(200, anncur.Adacur(retriever=name)) for name in ("bm25", "minilm")},
+    "ADACUR from minilm, 20 rounds": Way(200, anncur.Adacur(retriever="minilm", n_rounds=20)),
     "AXN, transductive": Way(200, anncur.Axn(retriever="minilm")),
     "AXN, 1,000 scores a row": Way(200, anncur.Axn(retriever="minilm", n_scored=1000)),
     "AXN, inductive": Way(200, anncur.Axn(retriever="minilm", kind="inductive")),
