@@ -45,6 +45,18 @@ def test_an_index_searches_with_it_and_is_given_it_again_when_it_is_opened(tmp_p
         assert index.search(world.queries[13], k=3, budget=3, method=anncur.Rerank("oracle")).ids == truth.ids
 
 
+class Lengths:
+    def __call__(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        return by_length(query, items)
+
+
+def test_an_object_is_called_by_its_class_and_items_may_come_one_by_one() -> None:
+    retriever = FunctionRetriever(Lengths())
+    retriever.fit(iter(ITEMS))
+    assert retriever.name == "Lengths"
+    assert retriever.scores(QUERIES).tolist() == [[2.0, 4.0, 4.0], [0.0, 2.0, 2.0]]
+
+
 def test_a_lambda_has_no_name_to_be_remembered_by() -> None:
     with pytest.raises(InputError, match="define it with def"):
         load_retrievers([lambda _, items: [0.0] * len(items)])
@@ -60,6 +72,17 @@ def not_finite(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]
 
 def failing(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
     raise RuntimeError("no connection")
+
+
+def out_of_calls(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    raise anncur.AnncurError("no calls are left")
+
+
+def test_an_error_of_ours_comes_through_as_it_is() -> None:
+    retriever = FunctionRetriever(out_of_calls)
+    retriever.fit(ITEMS)
+    with pytest.raises(anncur.AnncurError, match=r"^no calls are left$"):
+        retriever.scores(QUERIES)
 
 
 @pytest.mark.parametrize(

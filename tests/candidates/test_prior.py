@@ -14,8 +14,10 @@ from anncur.candidates.prior import (
     explain_items,
     explain_sample,
     features,
+    features_of_pairs,
     regress,
     sampled_features,
+    scaled,
 )
 
 QUERIES = [Query(f"{number}") for number in range(20)]
@@ -43,16 +45,38 @@ def test_features_do_not_depend_on_the_scale_or_level_of_a_retriever(cheap: Floa
     np.testing.assert_allclose(features(cheap), features(100 * cheap + 7), atol=1e-3)
 
 
+def test_the_second_feature_tells_only_the_best_apart(cheap: FloatMatrix) -> None:
+    standard, peaks = features(cheap)
+    is_best = standard > 2
+    for row in range(20):
+        assert len(set(peaks[row][~is_best[row]].tolist())) == 1
+        assert len(set(peaks[row][is_best[row]].tolist())) == is_best[row].sum()
+
+
 def test_a_row_without_spread_says_nothing() -> None:
     assert not features(np.full((2, 30), 5.0, dtype=np.float32)).any()
 
 
 def test_a_retriever_that_is_the_scorer_explains_it_all(cheap: FloatMatrix) -> None:
-    exact = 3 * features(cheap)[0] + np.arange(200)  # every item has a level of its own
+    said = 3 * features(cheap)[0]
+    exact = said + np.arange(200)  # every item has a level of its own
     coefficients = regress(exact, {"twin": features(cheap)})
     explained = explain({"twin": cheap}, coefficients)
     rest = exact - explained
-    assert (rest - rest.mean(axis=0)).std() < 0.05 * exact.std()
+    assert (rest - rest.mean(axis=0)).std() < 0.05 * said.std()
+
+
+def test_what_a_retriever_says_of_an_item_for_every_query_does_not_count(cheap: FloatMatrix) -> None:
+    popular = cheap + 3 * np.random.default_rng(2).normal(size=200)
+    exact = 3 * features(popular)[0]
+    rest = exact - explain({"twin": popular}, regress(exact, {"twin": features(popular)}))
+    assert (rest - rest.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
+
+
+def test_two_retrievers_that_say_the_same_share_what_it_is_worth(cheap: FloatMatrix) -> None:
+    found = regress(features(cheap)[0], {"one": features(cheap), "two": features(cheap)})
+    np.testing.assert_allclose(found["one"], found["two"], atol=1e-6)
+    assert found["one"][0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_retriever_that_knows_nothing_gets_no_say(cheap: FloatMatrix) -> None:
@@ -73,3 +97,21 @@ def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:
     sampled = explain_sample(sampled_features(retrievers, QUERIES, items), coefficients)
     np.testing.assert_allclose(sampled, whole[:, items], atol=1e-5)
     np.testing.assert_allclose(explain_items(retrievers, coefficients, QUERIES, 200), whole.T, atol=1e-5)
+    assert explain_items(retrievers, {}, QUERIES, 200) is None
+
+
+def test_half_the_weight_is_half_of_what_is_said(cheap: FloatMatrix) -> None:
+    coefficients = {"one": (0.5, 0.25)}
+    np.testing.assert_allclose(
+        explain({"one": cheap}, scaled(coefficients, 0.5)), 0.5 * explain({"one": cheap}, coefficients), atol=1e-6
+    )
+
+
+def test_features_of_pairs_are_those_of_each_query_and_its_own_items(cheap: FloatMatrix) -> None:
+    retrievers = {"one": Fixed("one", cheap), "two": Fixed("two", cheap[:, ::-1])}
+    items = [np.array([number, 199 - 2 * number]) for number in range(20)]
+    found = features_of_pairs(retrievers, QUERIES, items)
+    for row, positions in enumerate(items):
+        whole = np.concatenate([features(cheap), features(cheap[:, ::-1])])  # (all features, n_queries, n_items)
+        np.testing.assert_allclose(found[row], whole[:, row, positions].T, atol=1e-6)
+    assert [some.shape for some in features_of_pairs({}, QUERIES[:1], items[:1])] == [(2, 0)]

@@ -22,6 +22,16 @@ def score(pairs):
     global calls
     calls += len(pairs)
     return [sum(zlib.crc32((w + q[-3:]).encode()) % 97 for w in i.split()) / 97 for q, i in pairs]
+n_left = 1000
+def stopped(pairs):
+    global n_left
+    n_left -= len(pairs)
+    if n_left < 0:
+        raise KeyboardInterrupt
+    return score(pairs)
+stopped.fingerprint = score.fingerprint = "the same"
+def broken(pairs):
+    return [float("nan")] * len(pairs)
 """
 OWN = ["corpus.jsonl", "--queries", "queries.jsonl", "--scorer", "bench_scorer:score", "--out", "out"]
 FEW = ["--tests", "8", "--anchors", "20", "--seeds", "1", "--experiment", "recall-at-cost", "--experiment", "rank"]
@@ -118,7 +128,14 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
         (["run", *OWN, *FEW[:6], "--experiment", "magic"], "no experiment 'magic'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
         (["run", *OWN[1:]], "name the corpus too"),
+        (["run", *OWN, "--tests", "40"], "40 queries leave none for anchors beside 40 tests; take fewer tests"),
+        (["run", *OWN, "--items", "50"], "needs more items than the smallest cost, 50, got 50"),
+        (["run", *OWN, "--item-anchors", "-1"], "item_anchors must be at least 0"),
+        (["run", *OWN[:-1], "corpus.jsonl"], "--out must be a folder, and corpus.jsonl is a file"),
         (["report", "nothing.jsonl", "--out", "x"], "no file nothing.jsonl"),
+        (["report", "qrels", "--out", "x"], "qrels is a folder; name the rows.jsonl in it"),
+        (["report", "corpus.jsonl", "--out", "x"], "corpus.jsonl:1: not a row of results"),
+        (["report", "corpus.jsonl", "--out", "queries.jsonl"], "--out must be a folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[str], told: str) -> None:
@@ -127,9 +144,46 @@ def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[
     assert not Path("out").exists(), "nothing was paid for"
 
 
-def test_too_few_queries_are_refused(run: Run) -> None:
-    Path("queries.jsonl").write_text('{"text": "one"}\n')
-    assert "at least 12 different queries" in run("run", *OWN, code=1)[1]
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("queries.jsonl", "", "at least 12 different queries, got 0"),
+        ("queries.jsonl", '{"text": "one"}\n' * 20, "at least 12 different queries, got 1"),
+        ("queries.jsonl", "".join(f'{{"text": "{n}", "document": "d"}}\n' for n in range(20)), "20 queries in 1 group"),
+        ("corpus.jsonl", "", "more items than the smallest cost, 50, got 0"),
+        ("corpus.jsonl", '{"id": "twin", "text": "one"}\n' * 2, "ids must be unique, got 'twin'"),
+    ],
+)
+def test_data_that_cannot_be_measured_is_refused_before_it_is_scored(
+    run: Run, file: str, content: str, told: str
+) -> None:
+    Path(file).write_text(content)
+    assert told in run("run", *OWN, code=1)[1]
+    assert not Path("out").exists(), "nothing was paid for"
+
+
+def test_a_seed_that_no_generator_takes_is_wrong_usage(run: Run) -> None:
+    assert "a seed must be at least 0" in run("run", *OWN, "--seed", "-1", code=2)[1]
+
+
+def test_rows_of_another_program_are_left_alone_and_nothing_is_scored(run: Run) -> None:
+    Path("out").mkdir()
+    Path("out/rows.jsonl").write_text('{"id": 1}\n')
+    assert "a file of another program" in run("run", *OWN, *FEW, code=1)[1]
+    assert Path("out/rows.jsonl").read_text() == '{"id": 1}\n'
+    assert not Path("out/scores").exists()
+
+
+def test_a_scorer_that_gives_no_number_is_named_with_the_pair(run: Run) -> None:
+    told = run("run", *OWN[:3], "--scorer", "bench_scorer:broken", *OWN[-2:], *FEW, code=1)[1]
+    assert "must return one finite number per pair, got nan for item 'i0'" in told
+
+
+def test_what_was_scored_before_ctrl_c_is_not_scored_again(run: Run) -> None:
+    _, told = run("run", *OWN[:3], "--scorer", "bench_scorer:stopped", *OWN[-2:], *FEW, code=130)
+    assert "run the same again to go on" in told
+    _, told = run("run", *OWN, *FEW[:6], *FEW[-2:])
+    assert 0 < cost(told)["n_missing"] < 28 * 120 - 800
 
 
 @pytest.mark.slow

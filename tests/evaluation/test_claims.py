@@ -133,6 +133,11 @@ def test_rows_judge_a_claim(claim: str, rows: list[Row], verdict: str) -> None:
     assert bool(found.ours) == (verdict != NOT_MEASURED), "a verdict comes with its number"
 
 
+def test_a_recall_above_its_neighbours_is_not_called_below_them() -> None:
+    (found,) = [each for each in judge_claims(grid({ANNCUR: 0.3, ORACLE: 0.85})) if "The oracle cures" in each.claim]
+    assert found.ours == "5.0 points above those neighbours, where ANNCUR is 50.0 points below"
+
+
 def test_every_claim_has_rows_that_confirm_it_and_rows_that_do_not() -> None:
     for claim in CLAIMS:
         verdicts = {verdict for part, _, verdict in JUDGED if part in claim.text}

@@ -10,8 +10,18 @@ import pytest
 
 import anncur
 from anncur.errors import InputError
-from anncur.evaluation.own import Cost, OwnData, draw_items, draw_queries, own_task, sample_task, with_item_scores
-from anncur.evaluation.tasks import Task
+from anncur.evaluation.own import (
+    Cost,
+    OwnData,
+    draw_items,
+    draw_queries,
+    fit_sizes,
+    own_task,
+    sample_task,
+    with_item_scores,
+)
+from anncur.evaluation.study import QUICK
+from anncur.evaluation.tasks import Task, split_by_group
 from anncur.scorers.loading import load_scorer
 from worlds import CountingScorer, World, low_rank_scores
 
@@ -62,6 +72,23 @@ def test_too_few_queries_are_refused() -> None:
     data, _ = make_data(n_queries=11)
     with pytest.raises(InputError, match="at least 12 different queries, got 11"):
         draw_queries(data, 15, seed=0)
+
+
+@pytest.mark.parametrize(("size", "n_anchors"), [(2, 150), (4, 147), (9, 142)])
+def test_where_documents_do_not_add_up_to_the_tests_there_are_as_few_anchors_less_as_it_takes(
+    size: int, n_anchors: int
+) -> None:
+    groups = [f"d{number // size}" for number in range(200)]
+    sizes = fit_sizes(QUICK, groups, 2000, by_document=True)
+    assert sizes.n_anchor_queries == (25, 50, 100, n_anchors)
+    for seed in range(sizes.n_seeds):
+        assert len(split_by_group(groups, n_anchors=n_anchors, n_tests=50, seed=seed).tests) >= 50
+    assert fit_sizes(QUICK, groups, 2000, by_document=False).n_anchor_queries[-1] == 150
+
+
+def test_one_document_cannot_be_on_both_sides() -> None:
+    with pytest.raises(InputError, match="200 queries in 1 groups don't give"):
+        fit_sizes(QUICK, ["the only one"] * 200, 2000, by_document=True)
 
 
 def test_items_that_answer_a_query_are_among_those_drawn() -> None:

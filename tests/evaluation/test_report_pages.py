@@ -93,6 +93,17 @@ def test_where_the_default_is_best_the_report_says_so(tmp_path: Path) -> None:
     assert "posterior, is the best in every cell" in (tmp_path / "report.md").read_text()
 
 
+def test_the_best_is_in_bold_however_its_mean_was_summed_up(tmp_path: Path) -> None:
+    text = write_report(board({"posterior": [[5, 4, 2, 2]]}, k=7), tmp_path)[0].read_text()
+    assert "| posterior | **46.4" in text
+
+
+def test_before_the_default_is_measured_nothing_is_said_of_it(tmp_path: Path) -> None:
+    rows = board({"ADACUR": [[4, 4, 4, 2]]})
+    assert "posterior, has not been measured yet" in write_report(rows, tmp_path)[0].read_text()
+    assert "scoreboard-" not in write_report(rows[:1], tmp_path / "documents alone")[0].read_text()
+
+
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no rows to report"):
         write_report([], tmp_path)

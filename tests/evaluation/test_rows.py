@@ -72,8 +72,9 @@ def test_rows_that_were_made_before_a_crash_are_there_after_it(tmp_path: Path) -
     assert [row.cell for row in read_rows(file.path)] == CELLS[:1]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.jsonl").write_text('{"id": 1}\n')
+@pytest.mark.parametrize("line", ['{"id": 1}', "[1]", "3", '{"experiment": "a", "world": "b", "method": [1]}'])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "other.jsonl").write_text(f"{line}\n")
     with pytest.raises(DamagedError, match=r"other.jsonl:1: not a row"):
         read_rows(tmp_path / "other.jsonl")
 

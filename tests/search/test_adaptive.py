@@ -11,6 +11,7 @@ import pytest
 import anncur
 from anncur import Posterior
 from anncur.errors import InputError
+from anncur.search.beliefs import Beliefs
 from anncur.search.posterior import PosteriorSearch
 from worlds import World, low_rank_scores
 
@@ -81,7 +82,7 @@ def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries
 def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_guesses(hard: World) -> None:
     """BM25 finds the items that share a word with the query; there are fewer of them than a first round scores."""
     items = [*hard.items[:-2], anncur.Item("i798", "query 200"), anncur.Item("i799", "query 200, too")]
-    index = anncur.Index.build(None, hard.scorer, items, hard.queries[:20], retrievers=("bm25",))
+    index = anncur.Index.build(None, hard.scorer, items, hard.queries[:3], retrievers=("bm25",))
     beliefs = index._current().knowledge.beliefs
     settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), opens=True, weight=0.0)
     prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
@@ -90,13 +91,18 @@ def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_gue
     assert set(first.positions[:3].tolist()) == {200, 798, 799}
     best_means = np.argsort(-prior.between(0, len(items))[0], kind="stable")
     assert first.positions[3:].tolist() == [place for place in best_means.tolist() if place not in {200, 798, 799}][:2]
+    np.testing.assert_allclose(first.guesses, prior.at(first.positions[None])[0])
     search.observe(first.positions[None], np.zeros((1, 5)))
     assert not set(search.propose(5)[0].positions.tolist()) & set(first.positions.tolist())
 
 
-def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World) -> None:
-    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:20], retrievers=("bm25",))
-    beliefs = index._current().knowledge.beliefs
+@pytest.fixture(scope="module")
+def beliefs(hard: World) -> Beliefs:
+    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:3], retrievers=("bm25",))
+    return index._current().knowledge.beliefs
+
+
+def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World, beliefs: Beliefs) -> None:
     queries = [anncur.Query(hard.queries[200])]
     said = []
     for weight in (1.0, 0.5, 0.0):
@@ -104,6 +110,62 @@ def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World) -> No
         said.append(beliefs.prior(settings, queries).explained)
     np.testing.assert_allclose(said[1], 0.5 * said[0])
     assert said[2] is None
+
+
+def test_items_learn_what_retrievers_leave_unsaid_by_their_weight(hard: World, beliefs: Beliefs) -> None:
+    settings = [
+        replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight) for weight in (0.0, 0.5, 1.0)
+    ]
+    own = [beliefs.prior(each, [anncur.Query(query) for query in hard.queries[:3]]) for each in settings]
+    for each, prior in zip(settings, own, strict=True):
+        rest = beliefs.anchor_scores if prior.explained is None else beliefs.anchor_scores - prior.explained.T
+        np.testing.assert_allclose(beliefs.model(each).offsets, rest.mean(axis=1), atol=1e-4)
+
+
+def test_only_where_retrievers_open_have_they_the_first_word(hard: World, beliefs: Beliefs) -> None:
+    begun = []
+    for opens in (True, False):
+        settings = replace(beliefs.settings(), coefficients=(("bm25", (0.01, 0.0)),), opens=opens)
+        prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
+        begun += PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
+    best_means = np.argsort(-prior.between(0, 800)[0], kind="stable").tolist()
+    assert begun[0].positions.tolist() == [200, *best_means[:4]]
+    assert begun[1].positions.tolist() == best_means[:5]
+
+
+def test_what_retrievers_find_and_guesses_favour_too_is_scored_once(hard: World, beliefs: Beliefs) -> None:
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), opens=True, weight=1.0)
+    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
+    (first,) = PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
+    assert first.positions[0] == 200
+    assert len(set(first.positions.tolist())) == 5
+
+
+def test_scores_that_retrievers_foretold_teach_nothing_new(hard: World, beliefs: Beliefs) -> None:
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
+    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
+    search = PosteriorSearch(beliefs.model(settings), prior, 1)
+    positions = np.arange(198, 203)[None]
+    search.observe(positions, prior.at(positions).astype(np.float64))
+    (after,) = search.propose(5)
+    np.testing.assert_allclose(after.guesses, prior.at(after.positions[None])[0], rtol=1e-5)
+
+
+def test_queries_that_go_on_keep_what_retrievers_say_of_them(hard: World, beliefs: Beliefs) -> None:
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
+    queries = [anncur.Query(hard.queries[number]) for number in (200, 201)]
+    both, alone = (
+        PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, some), len(some))
+        for some in (queries, queries[1:])
+    )
+    positions = np.arange(10).reshape(2, 5)
+    both.observe(positions, np.ones((2, 5)))
+    alone.observe(positions[1:], np.ones((1, 5)))
+    both.keep(np.array([1]))
+    (kept,), (expected,) = both.propose(5), alone.propose(5)
+    assert kept.positions.tolist() == expected.positions.tolist()
+    assert kept.positions[0] == 201, "bm25 knows it by its number"
+    np.testing.assert_allclose(kept.guesses, expected.guesses, rtol=1e-5)
 
 
 def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:

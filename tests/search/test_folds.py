@@ -19,6 +19,11 @@ def test_queries_whose_texts_overlap_are_related_also_by_way_of_others() -> None
     assert related(queries) == [[0, 2, 3], [1, 4]]
 
 
+def test_the_case_of_letters_and_a_second_time_in_the_same_text_make_no_difference() -> None:
+    eight = cut(0, n_words=8).text
+    assert related([Query(eight), Query(f"{eight.upper()} and {eight.upper()}")]) == [[0, 1]]
+
+
 def test_a_few_words_in_common_mean_nothing() -> None:
     assert related([cut(0), cut(14), cut(28)]) == [[0], [1], [2]]
 
@@ -42,3 +47,9 @@ def test_no_text_is_in_two_folds_and_every_query_is_in_one() -> None:
 def test_queries_of_one_text_alone_are_split_all_the_same() -> None:
     folds = make_folds([cut(4 * number) for number in range(12)], np.arange(12), n_folds=3)
     assert [len(fold) for fold in folds] == [4, 4, 4]
+
+
+def test_a_chain_of_texts_that_holds_most_queries_is_split_all_the_same() -> None:
+    queries = [cut(11 * number) for number in range(12)]
+    assert len(related(queries)) == 1
+    assert [len(fold) for fold in make_folds(queries, np.arange(12), n_folds=3)] == [4, 4, 4]

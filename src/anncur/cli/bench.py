@@ -27,10 +27,20 @@ from anncur.cli.progress import duration
 from anncur.datasets.beir import read_beir
 from anncur.datasets.jsonl import read_documents, read_items, read_queries
 from anncur.errors import InputError
-from anncur.evaluation.own import Cost, OwnData, draw_items, draw_queries, own_task, sample_task, with_item_scores
+from anncur.evaluation.own import (
+    Cost,
+    OwnData,
+    draw_items,
+    draw_queries,
+    fit_sizes,
+    own_task,
+    sample_task,
+    with_item_scores,
+)
 from anncur.evaluation.rows import RowFile, read_rows
 from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
 from anncur.evaluation.tasks import Task
+from anncur.items import Corpus
 from anncur.numbers import whole_number
 
 bench = typer.Typer(name="bench", help="Measure all methods, and report what came out.", no_args_is_help=True)
@@ -98,29 +108,34 @@ def run(
     with needs_extra("bench"):
         import matplotlib  # noqa: F401  # before anything is paid for
 
-        from anncur.evaluation.experiments.suite import EXPERIMENTS, check_names, run_experiments
+        from anncur.evaluation.experiments.suite import EXPERIMENTS, check_names, is_by_document, run_experiments
         from anncur.evaluation.report import write_report
     names, cheap = experiment or list(EXPERIMENTS), load_retrievers(retriever or ("bm25", "tfidf"))
     check_names(names)
+    _check_folder(out)
+    whole_number("item_anchors", item_anchors, least=0)
     sizes = _sizes(preset, anchors, tests, seeds)
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     if corpus is None and (scorer != "builtin" or queries is not None or qrels is not None):
         raise InputError("a scorer, queries and judgements of your own go with items of your own; name the corpus too")
-    data = None if corpus is None else _drawn(_own_data(corpus, queries, qrels), sizes, items, seed=seed)
+    file = RowFile(out / "rows.jsonl")  # where rows can't be kept, nothing is paid for
+    own = None if corpus is None else _drawn(_own_data(corpus, queries, qrels), sizes, items, seed=seed)
+    data = own or sample_task(guarded)
+    sizes = _enough_anchors(sizes, len(data.queries), tests)
+    sizes = fit_sizes(sizes, data.groups, len(data.items), by_document=is_by_document(names))
     tell, kept = _teller(as_json=as_json), out / "scores"
     with show_progress(as_json=as_json) as progress:
-        if data is None:
-            task = sample_task(guarded)
+        if isinstance(data, Task):
+            task = data
         else:
             task = own_task(data, guarded, _short(scorer), kept, tell=tell, progress=progress)
         if item_anchors:
             task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
         retrievers = store_retrievers(cheap.values(), task)
-        study = Study(task, retrievers, _enough_anchors(sizes, task, tests), runs=out / "runs")
-        file = RowFile(out / "rows.jsonl")
+        study = Study(task, retrievers, sizes, runs=out / "runs")
         n_made = run_experiments(study, file, names, progress=progress)
         pages = write_report(file.rows, out)
-    _show(n_made, file.path, pages, as_json=as_json)
+    _show(n_made, "new rows", file.path, pages, as_json=as_json)
 
 
 @bench.command(name="report")
@@ -139,12 +154,15 @@ def report(
     """
     with needs_extra("bench"):
         from anncur.evaluation.report import write_report
-    missing = [file for file in rows if not file.is_file()]
-    if missing:
-        raise InputError(f"no file {missing[0]}; make rows with `anncur bench run`")
+    _check_folder(out)
+    for file in rows:
+        if file.is_dir():
+            raise InputError(f"{file} is a folder; name the rows.jsonl in it")
+        if not file.is_file():
+            raise InputError(f"no file {file}; make rows with `anncur bench run`")
     found = [row for file in rows for row in read_rows(file)]
     pages = write_report(found, out)
-    _show(len(found), rows[0], pages, as_json=as_json)
+    _show(len(found), "rows", rows[0], pages, as_json=as_json)
 
 
 def _sizes(preset: str, anchors: int | None, tests: int | None, seeds: int | None) -> Sizes:
@@ -161,9 +179,14 @@ def _sizes(preset: str, anchors: int | None, tests: int | None, seeds: int | Non
     return replace(sizes, n_tests=n_tests, n_seeds=n_seeds)
 
 
-def _enough_anchors(sizes: Sizes, task: Task, tests: int | None) -> Sizes:
+def _enough_anchors(sizes: Sizes, n_queries: int, tests: int | None) -> Sizes:
     """Where there are few queries, at most a third of them for tests, unless their number was given."""
-    return sizes if tests is not None else replace(sizes, n_tests=min(sizes.n_tests, len(task.queries) // 3))
+    return sizes if tests is not None else replace(sizes, n_tests=min(sizes.n_tests, n_queries // 3))
+
+
+def _check_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out must be a folder, and {out} is a file; name another one")
 
 
 def _own_data(corpus: Path, queries: Path | None, qrels: str | None) -> OwnData:
@@ -174,9 +197,8 @@ def _own_data(corpus: Path, queries: Path | None, qrels: str | None) -> OwnData:
         return OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
     documents = read_documents(queries or corpus)
     groups = [document or f"query {place}" for place, document in enumerate(documents)]
-    return OwnData(
-        corpus.name.partition(".")[0], list(read_items(corpus)), list(read_queries(queries or corpus)), groups
-    )
+    items = list(Corpus(read_items(corpus)))  # which refuses ids that are there twice
+    return OwnData(corpus.name.partition(".")[0], items, list(read_queries(queries or corpus)), groups)
 
 
 def _drawn(data: OwnData, sizes: Sizes, n_items: int | None, *, seed: int) -> OwnData:
@@ -206,9 +228,9 @@ def _teller(*, as_json: bool) -> Callable[[Cost], None]:
     return tell
 
 
-def _show(n_rows: int, file: Path, pages: list[Path], *, as_json: bool) -> None:
+def _show(n_rows: int, what: str, file: Path, pages: list[Path], *, as_json: bool) -> None:
     if as_json:
         print_json({"n_rows": n_rows, "rows": str(file), "report": [str(page) for page in pages]})
     else:
-        told = f"{n_rows:,} rows; the report is {' and '.join(map(str, pages))}"
+        told = f"{n_rows:,} {what}; the report is {' and '.join(map(str, pages))}"
         console().print(told, markup=False, soft_wrap=True)

@@ -50,7 +50,15 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", help="Of a model in ONNX Runtime; by default all cores that may be used."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
+
+
+def _seed(value: int) -> int:
+    if value < 0:
+        raise typer.BadParameter(f"a seed must be at least 0, got {value}")
+    return value
+
+
+SeedOption = Annotated[int, typer.Option("--seed", callback=_seed, help="Of everything that is drawn at random.")]
 
 
 @contextmanager

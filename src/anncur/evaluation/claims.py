@@ -183,7 +183,7 @@ def _collapses(rows: Sequence[Row]) -> Finding | None:
         return None
     deep = [dip > COLLAPSE for dip in dips]
     verdict = CONFIRMED if all(deep) else DIFFERENT if any(deep) else REFUTED
-    return verdict, f"recall {100 * np.mean(dips):.1f} points below its neighbours at equal anchors"
+    return verdict, f"recall {_below(dips)} its neighbours at equal anchors"
 
 
 def _cured_by(method: str) -> Callable[[Sequence[Row]], Finding | None]:
@@ -193,10 +193,15 @@ def _cured_by(method: str) -> Callable[[Sequence[Row]], Finding | None]:
         dips, theirs = _dips(rows, method), _dips(rows, ANNCUR)
         if not dips:
             return None
-        told = f"{100 * np.mean(dips):.1f} points below those neighbours, against {100 * np.mean(theirs):.1f}"
+        told = f"{_below(dips)} those neighbours, where ANNCUR is {_below(theirs)}"
         return agreement([dip <= COLLAPSE for dip in dips]), told
 
     return judge
+
+
+def _below(dips: Sequence[float]) -> str:
+    points = 100 * float(np.mean(dips))
+    return f"{abs(points):.1f} points {'below' if points >= 0 else 'above'}"
 
 
 def _dips(rows: Sequence[Row], method: str) -> list[float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,8 @@ from anncur.datasets.sample import (
     sample_test_scores,
 )
 from anncur.errors import InputError
-from anncur.evaluation.tasks import ItemScores, Task
+from anncur.evaluation.study import Sizes
+from anncur.evaluation.tasks import ItemScores, Task, split_by_group
 from anncur.index.folder import FolderStorage
 from anncur.index.plan import seconds_per_call
 from anncur.index.prepared import prepare, with_prepared
@@ -68,7 +70,9 @@ def draw_queries(data: OwnData, n_queries: int, *, seed: int) -> OwnData:
     """At most so many of the queries at random, and of those with the same text only one."""
     distinct = list({query.marked_text: place for place, query in enumerate(data.queries)}.values())
     if len(distinct) < LEAST_QUERIES:
-        raise InputError(f"a benchmark needs at least {LEAST_QUERIES} different queries, got {len(distinct)}")
+        raise InputError(
+            f"a benchmark needs at least {LEAST_QUERIES} different queries, got {len(distinct)}; take a file with more"
+        )
     drawn = sorted(np.random.default_rng(seed).permutation(distinct)[:n_queries].tolist())
     queries, groups = ([values[place] for place in drawn] for values in (data.queries, data.groups))
     return replace(data, queries=queries, groups=groups)
@@ -81,6 +85,29 @@ def draw_items(data: OwnData, n_items: int, *, seed: int) -> OwnData:
     shuffled = np.random.default_rng(seed).permutation(len(data.items)).tolist()
     answers_first = sorted(shuffled, key=lambda place: data.items[place].id not in answers)
     return replace(data, items=[data.items[place] for place in sorted(answers_first[:n_items])])
+
+
+def fit_sizes(sizes: Sizes, groups: Sequence[str], n_items: int, *, by_document: bool) -> Sizes:
+    """What there are enough queries and items for, told before anything is paid for.
+
+    Tests `by_document` are whole documents, and these seldom add up to just what the anchors leave: where they don't,
+    as many queries fewer are anchors as the largest document has beyond one."""
+    fitting = sizes.among(len(groups), n_items)
+    if not by_document:
+        return fitting
+    try:
+        _try_splits(fitting, groups)
+    except InputError:
+        most_anchors = len(groups) - fitting.n_tests - max(Counter(groups).values()) + 1
+        fewer = tuple(number for number in fitting.n_anchor_queries if number < most_anchors)
+        fitting = replace(fitting, n_anchor_queries=(*fewer, max(1, most_anchors)))
+        _try_splits(fitting, groups)
+    return fitting
+
+
+def _try_splits(sizes: Sizes, groups: Sequence[str]) -> None:
+    for seed in range(sizes.n_seeds):
+        split_by_group(groups, n_anchors=sizes.n_anchor_queries[-1], n_tests=sizes.n_tests, seed=seed)
 
 
 def own_task(

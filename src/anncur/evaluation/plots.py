@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-Draw: TypeAlias = Callable[[Sequence[Row]], "Figure"]
+Draw: TypeAlias = Callable[[Sequence[Row]], "Figure | None"]  # None where a run that was stopped left nothing to show
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,20 @@ def _draw(sheet: Sheet, rows: Sequence[Row], folder: Path) -> Iterator[Picture]:
     for key, some in grouped(select(rows, experiment=sheet.experiment), *sheet.columns).items():
         file = folder / f"{_safe('-'.join(map(str, (sheet.name, *key))))}.png"
         figure, title = sheet.draw(some), _title(some, sheet.columns)
-        figure.suptitle(title)
+        if figure is None:
+            continue
+        _put_title(figure, title)
         figure.savefig(file, dpi=110)
         yield Picture(file, sheet.name, f"{title}. {sheet.caption}")
+
+
+def _put_title(figure: Figure, title: str) -> None:
+    """Above all panels; above a single one it is part of the panel's own, so that both have the same middle."""
+    if len(figure.axes) > 1:
+        figure.suptitle(title)
+    else:
+        (axes,) = figure.axes
+        axes.set_title(f"{title}\n{axes.get_title()}".strip())
 
 
 def _title(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -73,17 +84,17 @@ def _safe(name: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "-.@" else "-" for sign in name)
 
 
-def draw_depths(rows: Sequence[Row]) -> Figure:
+def draw_depths(rows: Sequence[Row]) -> Figure | None:
     """Recall against items retrieved."""
     return _panels_by_k(rows, "n_rerank", "items retrieved and re-ranked")
 
 
-def draw_costs(rows: Sequence[Row]) -> Figure:
+def draw_costs(rows: Sequence[Row]) -> Figure | None:
     """Recall against cost, with the best split of each cost."""
     return _panels_by_k(best_splits(rows), "cost", "calls of the scorer for a query")
 
 
-def draw_scoreboard(rows: Sequence[Row]) -> Figure:
+def draw_scoreboard(rows: Sequence[Row]) -> Figure | None:
     """Recall against budget, with intervals over documents."""
     documents = select(rows, method=DOCUMENTS)
     measured = [row for row in rows if row.cell.method not in (DOCUMENTS, Exhaustive.name)]
@@ -104,9 +115,11 @@ def _panels_by_k(
     column: str,
     label: str,
     also: Callable[[Axes, Sequence[Row], dict[str, Any]], None] | None = None,
-) -> Figure:
+) -> Figure | None:
     """A panel for each k with a line for each method."""
     ks = distinct(rows, "k")
+    if not ks:
+        return None
     figure, panels = new_panels(len(ks), legend=len(line_names(rows)))
     styles = line_styles(line_names(rows))
     for k, axes in zip(ks, panels, strict=True):
@@ -223,10 +236,12 @@ def draw_judged(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def draw_splits(rows: Sequence[Row]) -> Figure:
+def draw_splits(rows: Sequence[Row]) -> Figure | None:
     """Recall against the share of a cost that is spent on anchor items, a panel for each k."""
     split = [row for row in rows if row.cell.n_anchor_items]
     ks = distinct(split, "k")
+    if not ks:
+        return None
     figure, panels = new_panels(len(ks), legend=len(distinct(split, "cost")))
     styles = line_styles([f"cost {cost}" for cost in distinct(split, "cost")])
     for k, axes in zip(ks, panels, strict=True):
@@ -303,6 +318,12 @@ SHEETS = (
         WORLD,
         "Means over seeds of recall and of the relative error, on all queries that are no anchors.",
     ),
-    Sheet("histogram", "histogram", draw_histogram, WORLD, "The scores of all pairs."),
+    Sheet(
+        "histogram",
+        "histogram",
+        draw_histogram,
+        WORLD,
+        "The scores of all pairs; what is more than 20 standard deviations above the mean is not shown.",
+    ),
     Sheet("depth", "depth", draw_judged, WORLD, "The task's own metrics as more items are scored."),
 )

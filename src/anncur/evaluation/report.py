@@ -133,7 +133,10 @@ def _scoreboard(rows: Sequence[Row]) -> Iterator[Block]:
                 for (name,), of_method in grouped(of_k, "method").items()
             ]
             yield Table(["method", *(f"{budget:,} calls" for budget in budgets)], lines)
-        yield Paragraph(_told(losses(some)))
+        if select(measured, method=Posterior.name):
+            yield Paragraph(_told(losses(some)))
+        else:
+            yield Paragraph(f"The default method, {Posterior.name}, has not been measured yet.")
 
 
 def _cell(rows: Sequence[Row], of_k: Sequence[Row], documents: Sequence[Row]) -> str:
@@ -143,7 +146,7 @@ def _cell(rows: Sequence[Row], of_k: Sequence[Row], documents: Sequence[Row]) ->
     rivals = grouped(select(of_k, cost=rows[0].cell.cost), "method").values()
     interval = interval_of(rows, documents)
     shown = f"{100 * interval.mean:.1f} ± {50 * (interval.high - interval.low):.1f}"
-    return f"**{shown}**" if interval.mean >= max(mean(rival, "recall") for rival in rivals) else shown
+    return f"**{shown}**" if mean(rows, "recall") >= max(mean(rival, "recall") for rival in rivals) else shown
 
 
 def _told(found: Sequence[Loss]) -> str:

@@ -167,8 +167,12 @@ def _commit() -> str:
 
 def _row(record: Any, where: str) -> Row:
     """A row from the object on its line."""
-    try:
-        cell = Cell(**{name: record[name] for name in COLUMNS if name in record})
-        return Row(cell, {name: value for name, value in record.items() if name not in COLUMNS})
-    except (TypeError, AttributeError) as error:
-        raise DamagedError(f"{where}: not a row of results: {error}; is this a file of another program?") from error
+    if not isinstance(record, dict) or not record.keys() >= {"experiment", "world", "method"}:
+        raise DamagedError(
+            f"{where}: not a row of results, which tells experiment, world and method; this is a file of another "
+            "program: name one that `anncur bench run` wrote"
+        )
+    columns = {name: record[name] for name in COLUMNS if name in record}
+    if not all(isinstance(value, (str, int)) for value in columns.values()):
+        raise DamagedError(f"{where}: not a row of results: {columns} are not all words and whole numbers")
+    return Row(Cell(**columns), {name: value for name, value in record.items() if name not in COLUMNS})

@@ -52,11 +52,19 @@ class Sizes:
 
     def within(self, task: Task) -> Sizes:
         """What of this a task has enough queries and items for."""
-        n_queries, n_items = task.exact_scores.shape
+        return self.among(*task.exact_scores.shape)
+
+    def among(self, n_queries: int, n_items: int) -> Sizes:
+        """What of this so many queries and items are enough for."""
         most_anchors = n_queries - self.n_tests
         if most_anchors < 1:
             raise InputError(
                 f"{n_queries} queries leave none for anchors beside {self.n_tests} tests; take fewer tests"
+            )
+        if n_items <= self.costs[0]:
+            raise InputError(
+                f"a benchmark needs more items than the smallest cost, {self.costs[0]}, got {n_items}; take more of "
+                "them, or score them all: so few need no search"
             )
         costs = _up_to(self.costs, n_items - 1)
         return replace(

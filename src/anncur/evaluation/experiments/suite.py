@@ -38,6 +38,11 @@ def run_experiments(
     )
 
 
+def is_by_document(names: Iterable[str]) -> bool:
+    """Whether one of these experiments has test queries from documents that no anchor query comes from."""
+    return not {"scoreboard", "depth"}.isdisjoint(names)
+
+
 def check_names(names: Iterable[str]) -> None:
     """Refuse an experiment that there isn't."""
     unknown = [name for name in names if name not in EXPERIMENTS]

@@ -1,0 +1,22 @@
+"""What tuning found, from file to settings."""
+
+from __future__ import annotations
+
+import json
+
+from anncur.index.tuned_file import decode_tuned, encode_tuned
+from anncur.search.beliefs import PosteriorSettings, Tuned
+
+SETTINGS = PosteriorSettings(coefficients=(("bm25", (1.0, 0.5)),), weight=0.0, opens=True, first=20)
+
+
+def test_settings_come_back_as_they_were_written() -> None:
+    assert decode_tuned(encode_tuned(Tuned(SETTINGS))).settings == SETTINGS
+
+
+def test_settings_of_before_openings_and_weights_search_as_they_did_then() -> None:
+    record = json.loads(encode_tuned(Tuned(SETTINGS)))
+    del record["settings"]["weight"], record["settings"]["opens"]
+    settings = decode_tuned(json.dumps(record).encode()).settings
+    assert settings is not None
+    assert (settings.weight, settings.opens, settings.first) == (1.0, False, 20)
