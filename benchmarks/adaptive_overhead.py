@@ -25,6 +25,7 @@ from anncur.evaluation.rows import circumstances
 from turns import bare_search, overhead, take_turns
 
 N_ITEMS, N_ANCHORS, BUDGET, N_ROUNDS, K = 10_000, 500, 200, 10, 10
+AT_ROUND = BUDGET // N_ROUNDS
 RANK, N_TESTS, AT_ONCE = 120, 64, 64
 N_TURNS = 7
 RESULTS = Path(__file__).parent / "results" / "adaptive_overhead.jsonl"
@@ -77,7 +78,7 @@ def main() -> None:
 def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) -> list[dict[str, Any]]:
     """Milliseconds per query of every way."""
     policies = {
-        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(first=BUDGET // N_ROUNDS, growth=0.0),
+        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(opening=AT_ROUND, first=AT_ROUND, growth=0.0),
         "posterior, its own rounds": anncur.Posterior(),
         f"adacur, {N_ROUNDS} rounds": anncur.Adacur(),
     }
@@ -108,19 +109,19 @@ def bare(item_vectors: np.ndarray, n_queries: int) -> float:
     query_vectors = np.random.default_rng(1).normal(size=(n_queries, item_vectors.shape[1])).astype(np.float32)
     started = time.perf_counter()
     for _ in range(N_ROUNDS):
-        bare_search(item_vectors, query_vectors, BUDGET // N_ROUNDS)
+        bare_search(item_vectors, query_vectors, AT_ROUND)
     return time.perf_counter() - started
 
 
 def from_scratch(anchor_scores: np.ndarray, exact_scores: np.ndarray) -> float:
     """Seconds of ADACUR for one query with a fresh pseudo-inverse in each round."""
     started = time.perf_counter()
-    scored = np.random.default_rng(0).choice(N_ITEMS, BUDGET // N_ROUNDS, replace=False)
+    scored = np.random.default_rng(0).choice(N_ITEMS, AT_ROUND, replace=False)
     for _ in range(N_ROUNDS - 1):
         query_vector = exact_scores[scored] @ np.linalg.pinv(anchor_scores[:, scored])
         guesses = query_vector @ anchor_scores
         guesses[scored] = -np.inf
-        scored = np.concatenate([scored, np.argpartition(guesses, -BUDGET // N_ROUNDS)[-BUDGET // N_ROUNDS :]])
+        scored = np.concatenate([scored, np.argpartition(guesses, -AT_ROUND)[-AT_ROUND:]])
     return time.perf_counter() - started
 
 

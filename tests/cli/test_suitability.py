@@ -121,7 +121,7 @@ def test_tune_tells_what_it_chose_and_what_that_changes(folder: str) -> None:
         "side_share",
         "noise_share",
         "weight",
-        "opens",
+        "opening",
         "first",
         "growth",
     }

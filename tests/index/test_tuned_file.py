@@ -7,7 +7,7 @@ import json
 from anncur.index.tuned_file import decode_tuned, encode_tuned
 from anncur.search.beliefs import PosteriorSettings, Tuned
 
-SETTINGS = PosteriorSettings(coefficients=(("bm25", (1.0, 0.5)),), weight=0.0, opens=True, first=20)
+SETTINGS = PosteriorSettings(coefficients=(("bm25", (1.0, 0.5)),), weight=0.0, opening=10, first=20)
 
 
 def test_settings_come_back_as_they_were_written() -> None:
@@ -16,7 +16,7 @@ def test_settings_come_back_as_they_were_written() -> None:
 
 def test_settings_of_before_openings_and_weights_search_as_they_did_then() -> None:
     record = json.loads(encode_tuned(Tuned(SETTINGS)))
-    del record["settings"]["weight"], record["settings"]["opens"]
+    del record["settings"]["weight"], record["settings"]["opening"]
     settings = decode_tuned(json.dumps(record).encode()).settings
     assert settings is not None
-    assert (settings.weight, settings.opens, settings.first) == (1.0, False, 20)
+    assert (settings.weight, settings.opening, settings.first) == (1.0, 0, 20)

@@ -84,7 +84,7 @@ def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_gue
     items = [*hard.items[:-2], anncur.Item("i798", "query 200"), anncur.Item("i799", "query 200, too")]
     index = anncur.Index.build(None, hard.scorer, items, hard.queries[:3], retrievers=("bm25",))
     beliefs = index._current().knowledge.beliefs
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), opens=True, weight=0.0)
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), opening=5, weight=0.0)
     prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
     search = PosteriorSearch(beliefs.model(settings), prior, 1)
     (first,) = search.propose(5)
@@ -124,8 +124,8 @@ def test_items_learn_what_retrievers_leave_unsaid_by_their_weight(hard: World, b
 
 def test_only_where_retrievers_open_have_they_the_first_word(hard: World, beliefs: Beliefs) -> None:
     begun = []
-    for opens in (True, False):
-        settings = replace(beliefs.settings(), coefficients=(("bm25", (0.01, 0.0)),), opens=opens)
+    for opening in (5, 0):
+        settings = replace(beliefs.settings(), coefficients=(("bm25", (0.01, 0.0)),), opening=opening)
         prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
         begun += PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
     best_means = np.argsort(-prior.between(0, 800)[0], kind="stable").tolist()
@@ -134,7 +134,7 @@ def test_only_where_retrievers_open_have_they_the_first_word(hard: World, belief
 
 
 def test_what_retrievers_find_and_guesses_favour_too_is_scored_once(hard: World, beliefs: Beliefs) -> None:
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), opens=True, weight=1.0)
+    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), opening=5, weight=1.0)
     prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
     (first,) = PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
     assert first.positions[0] == 200

@@ -53,14 +53,16 @@ def _chosen_words(settings: PosteriorSettings) -> dict[str, str]:
         f"{name} ({', '.join(f'{value:+.2f}' for value in values)})" for name, values in settings.coefficients
     ]
     has_side = settings.side is not None and settings.side_share > 0
-    opening = "what retrievers say" if settings.opens else "the prior mean"
+    has_opening = bool(settings.opening and settings.coefficients)
+    first = settings.opening if has_opening else settings.first
+    best_by = "what retrievers say" if has_opening else "the prior mean"
     return {
         "retrievers": ", ".join(retrievers) or "none",
         "side vectors": f"those of {settings.side}, {settings.side_share:.0%} of the variance" if has_side else "none",
         "noise": f"{settings.noise_share:.0%} of the variance",
         "weight": f"{settings.weight:.0%} of that in the prior mean" if retrievers else "none",
-        "first round": f"{settings.first} items, the best by {opening}; each later one {settings.growth:.0%} of what "
-        "has been scored",
+        "first round": f"{first} items, the best by {best_by}",
+        "later rounds": f"{settings.growth:.0%} of what has been scored, at least {settings.first} items",
     }
 
 

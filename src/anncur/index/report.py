@@ -126,7 +126,7 @@ def chosen(settings: PosteriorSettings | None) -> dict[str, Any] | None:
         "side_share": settings.side_share if settings.side else 0.0,
         "noise_share": settings.noise_share,
         "weight": settings.weight if settings.coefficients else 0.0,
-        "opens": settings.opens,
+        "opening": settings.opening if settings.coefficients else 0,
         "first": settings.first,
         "growth": settings.growth,
     }

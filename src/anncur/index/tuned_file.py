@@ -54,7 +54,7 @@ def _curve(record: dict[str, Any]) -> RecallCurve:
 
 def _settings(record: dict[str, Any]) -> PosteriorSettings:
     coefficients = tuple((name, tuple(values)) for name, values in record.pop("coefficients"))
-    if_absent = {"weight": 1.0, "opens": False}  # what searches did before these two could be set, and were in files
+    if_absent = {"weight": 1.0, "opening": 0}  # what searches did before these two could be set, and were in files
     return PosteriorSettings(**{**if_absent, **record}, coefficients=coefficients)
 
 

@@ -30,15 +30,16 @@ class PosteriorSettings:
 
     `noise_share` and `side_share` are shares of an item's variance: what the anchor queries leave unexplained, and what
     is left to the vectors of the retriever `side`. `coefficients` are those of the retrievers, whose part in the prior
-    mean has the given `weight`. The first round scores `first` items, with `opens` the best by what retrievers say
-    alone, else by the prior mean; every other one `growth` times what has been scored, but not fewer."""
+    mean has the given `weight`. The first round scores as many items as the `opening` has, the best by what retrievers
+    say alone; without an opening it scores `first` items, the best by the prior mean. Every other round scores `growth`
+    times what has been scored, but not fewer than `first`."""
 
     noise_share: float = 0.05
     coefficients: tuple[tuple[str, tuple[float, ...]], ...] = ()
     side: str | None = None
     side_share: float = 0.0
     weight: float = CAUTION
-    opens: bool = True
+    opening: int = 5
     first: int = 5
     growth: float = 0.15
 
@@ -55,13 +56,13 @@ class PosteriorSettings:
     @property
     def of_items(self) -> PosteriorSettings:
         """The same with the rounds as they are by default: what the item model depends on."""
-        return replace(self, opens=True, first=PosteriorSettings.first, growth=PosteriorSettings.growth)
+        return replace(self, **{name: getattr(PosteriorSettings, name) for name in ("opening", "first", "growth")})
 
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""
         scored = 0
         while scored < budget:
-            size = self.first if not scored else max(self.first, round(self.growth * scored))
+            size = (self.opening or self.first) if not scored else max(self.first, round(self.growth * scored))
             yield min(size, budget - scored)
             scored += size
 
@@ -183,12 +184,12 @@ class Beliefs:
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> PriorMeans:
         """What is guessed for queries before anything is scored."""
         offsets = self.model(settings).offsets
-        if not settings.coefficients or not (settings.weight or settings.opens):
+        if not settings.coefficients or not (settings.weight or settings.opening):
             return PriorMeans(offsets)
         cheap_scores = {name: self._retrievers[name].scores(queries) for name in settings.retrievers}
         said = explain(cheap_scores, dict(settings.coefficients))
         return PriorMeans(
-            offsets, settings.weight * said if settings.weight else None, said if settings.opens else None
+            offsets, settings.weight * said if settings.weight else None, said if settings.opening else None
         )
 
     def _make(self, settings: PosteriorSettings) -> ItemModel:

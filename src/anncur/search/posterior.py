@@ -32,12 +32,13 @@ class Posterior:
     """Scores the best guesses of a Gaussian posterior, in rounds. What is not given is as it was tuned.
 
     `noise_share` is the share of an item's variance that the anchor queries leave unexplained. `retrievers` stand in
-    the prior mean, and one of them may be what searches begin with: some of the index's, or () for none. The first
-    round scores `first` items, every other one `growth` times what has been scored."""
+    the prior mean: some of the index's, or () for none. The first round scores the `opening`, so many items that
+    retrievers say are best (0 for none); every other one `growth` times what has been scored, but at least `first`."""
 
     noise_share: float | None = None
     retrievers: Sequence[str] | None = None
     side_share: float | None = None
+    opening: int | None = None
     first: int | None = None
     growth: float | None = None
     name: ClassVar[str] = "posterior"
@@ -47,6 +48,8 @@ class Posterior:
         for name in ("noise_share", "side_share"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number(name, getattr(self, name), least=0, most=1))
+        if self.opening is not None:
+            object.__setattr__(self, "opening", whole_number("opening", self.opening, least=0))
         if self.first is not None:
             object.__setattr__(self, "first", whole_number("first", self.first, least=1))
         if self.growth is not None:
@@ -83,7 +86,7 @@ class Posterior:
         settings = beliefs.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
             settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers))
-        given = {name: getattr(self, name) for name in ("noise_share", "side_share", "first", "growth")}
+        given = {name: getattr(self, name) for name in ("noise_share", "side_share", "opening", "first", "growth")}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 

@@ -32,13 +32,13 @@ from anncur.search.sample import ItemScores, Sample, take_sample
 STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
-ENOUGH_TO_CHOOSE = 48  # held-out queries; all tell what to expect, so many are enough to choose by
 MOST_CALLS = 500  # that are tried
 BUDGETS = (50, 100, 200, 500)  # that are told of
 CHOOSING_BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
 NOISE_SHARES = (0.01, 0.05, 0.2)
 SIDE_SHARES = (0.0, 0.1, 0.3, 0.6)
 WEIGHTS = (0.0, CAUTION, 1.0)  # of what retrievers say in the prior mean
+OPENINGS = (0, 5, 10, 20)
 FIRST_SIZES = (5, 20)
 LEAST_TO_CHOOSE = 12  # anchor queries; with fewer, a choice would follow chance
 CLEARLY = 0.001  # less is no reason to leave what is simpler
@@ -109,8 +109,9 @@ def _other_sides(choice: _Choice) -> Iterator[_Choice]:
 
 
 def _other_openings(choice: _Choice) -> Iterator[_Choice]:
-    if choice.retrievers:
-        yield replace(choice, settings=replace(choice.settings, opens=not choice.settings.opens))
+    for opening in OPENINGS if choice.retrievers else ():
+        if opening != choice.settings.opening:
+            yield replace(choice, settings=replace(choice.settings, opening=opening))
 
 
 def _other_weights(choice: _Choice) -> Iterator[_Choice]:
@@ -178,8 +179,7 @@ class _Bench:
         """The mean recall over every k and budget that counts."""
         budgets = [budget for budget in CHOOSING_BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
-        n_folds = -(-ENOUGH_TO_CHOOSE // max(1, len(self.folds[0])))
-        folds = [self._run_fold(choice, fold, budgets[-1], with_estimates=False) for fold in self.folds[:n_folds]]
+        folds = [self._run_fold(choice, fold, budgets[-1], with_estimates=False) for fold in self.folds]
         found_after = np.concatenate([trial.found_after for trial in folds])
         cells = [(k, budget) for k in self.ks for budget in budgets if k < budget] or [(1, budgets[0])]
         return float(np.mean([(found_after[:, :k] <= budget).mean() for k, budget in cells]))
@@ -241,7 +241,7 @@ class _Bench:
         prior = PriorMeans(
             model.offsets,
             None if explained is None else explained[fold],
-            said[fold] if said is not None and settings.opens else None,
+            said[fold] if said is not None and settings.opening else None,
         )
         return PosteriorSearch(model, prior, len(fold))
 
