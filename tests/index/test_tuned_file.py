@@ -20,3 +20,12 @@ def test_settings_of_before_openings_and_weights_search_as_they_did_then() -> No
     settings = decode_tuned(json.dumps(record).encode()).settings
     assert settings is not None
     assert (settings.weight, settings.opening, settings.first) == (1.0, 0, 20)
+
+
+def test_settings_that_told_only_whether_retrievers_open_search_as_they_did() -> None:
+    record = json.loads(encode_tuned(Tuned(SETTINGS)))
+    del record["settings"]["opening"]
+    record["settings"]["opens"] = True
+    settings = decode_tuned(json.dumps(record).encode()).settings
+    assert settings is not None
+    assert (settings.opening, settings.first) == (20, 20)

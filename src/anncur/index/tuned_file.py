@@ -54,7 +54,8 @@ def _curve(record: dict[str, Any]) -> RecallCurve:
 
 def _settings(record: dict[str, Any]) -> PosteriorSettings:
     coefficients = tuple((name, tuple(values)) for name, values in record.pop("coefficients"))
-    if_absent = {"weight": 1.0, "opening": 0}  # what searches did before these two could be set, and were in files
+    opening = record["first"] if record.pop("opens", False) else 0  # how files told of it at first
+    if_absent = {"weight": 1.0, "opening": opening}  # what searches did before these two could be set
     return PosteriorSettings(**{**if_absent, **record}, coefficients=coefficients)
 
 
