@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -133,6 +134,13 @@ def test_only_where_retrievers_open_have_they_the_first_word(hard: World, belief
     assert begun[1].positions.tolist() == best_means[:5]
 
 
+def test_a_search_opens_with_as_many_items_as_it_is_told_to(hard: World) -> None:
+    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:3], retrievers=("bm25",))
+    for opening, expected in ((8, [8, 3, 3, 3, 3]), (0, [3, 3, 3, 3, 3, 3, 2])):
+        hits = index.search(hard.queries[200], k=5, budget=20, method=Posterior(opening=opening, first=3, growth=0.1))
+        assert [len(step.positions) for step in hits.trace] == expected
+
+
 def test_what_retrievers_find_and_guesses_favour_too_is_scored_once(hard: World, beliefs: Beliefs) -> None:
     settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), opening=5, weight=1.0)
     prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
@@ -194,6 +202,19 @@ def test_a_retriever_that_knows_the_scorer_is_believed() -> None:
     assert ours > without + 0.2
 
 
+def test_tuning_opens_with_many_where_the_best_are_among_what_a_retriever_finds() -> None:
+    """Of the 15 items with the query's word, which BM25 can't tell apart, five at random are the best by far."""
+    rng = np.random.default_rng(0)
+    texts = [f"w{number % 40} thing{number}" for number in range(600)]
+    queries = [f"w{number}" for number in range(30)]
+    scores = rng.normal(size=(30, 30)) @ rng.normal(size=(30, 600)) / 5
+    for number, row in enumerate(scores):
+        row[rng.choice(np.arange(number, 600, 40), 5, replace=False)] += 8
+    table = {pair: float(score) for pair, score in zip(product(queries, texts), scores.ravel(), strict=True)}
+    index = anncur.Index.build(None, lambda pairs: [table[pair] for pair in pairs], texts, queries)
+    assert index._current().knowledge.beliefs.settings().opening == 20
+
+
 def test_without_anchor_queries_it_is_re_ranking() -> None:
     def lengths(pairs: list[tuple[str, str]]) -> list[float]:
         return [float(len(item)) for _, item in pairs]
@@ -224,7 +245,9 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, float], message
         make_world().index(10).search("any", **limits)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("settings", [{"noise_share": 2.0}, {"first": 0}, {"growth": -1.0}, {"side_share": "x"}])
+@pytest.mark.parametrize(
+    "settings", [{"noise_share": 2.0}, {"first": 0}, {"opening": -1}, {"growth": -1.0}, {"side_share": "x"}]
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Posterior(**settings)  # type: ignore[arg-type]
