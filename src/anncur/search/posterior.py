@@ -117,9 +117,11 @@ class PosteriorSearch:
         """The best guesses among what has not been scored; to begin with, what retrievers find where these open."""
         if self._prior.opening is None or self.scored.shape[1]:
             return self._best_guesses(n_best, exclude=list(self.scored))
-        found = [_found(row, n_best) for row in self._prior.opening]
-        others = self._best_guesses(n_best, exclude=found)  # for queries that retrievers find too little for
-        chosen = [np.concatenate([some, other.positions])[:n_best] for some, other in zip(found, others, strict=True)]
+        chosen = [_found(row, n_best) for row in self._prior.opening]
+        if any(len(found) < n_best for found in chosen):  # by retrievers; guesses fill up
+            others = self._best_guesses(n_best, exclude=chosen)
+            both = zip(chosen, others, strict=True)
+            chosen = [np.concatenate([found, other.positions])[:n_best] for found, other in both]
         guesses = self._prior.at(np.stack(chosen))
         return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]
 
