@@ -35,6 +35,25 @@ def test_slow_work_shows_every_step_with_the_time_left() -> None:
     assert len(lines) == 11
 
 
+def test_what_came_quickly_at_first_is_soon_no_part_of_the_pace() -> None:
+    """Rows that were kept are read at once, and the others are still to be scored."""
+    out, clock = io.StringIO(), Clock()
+    with Lines(out, plain_line, clock=clock) as progress:
+        for done in range(0, 130, 10):
+            progress("scoring", done, 200)
+            clock.now += 0.1 if done < 50 else 60
+    assert out.getvalue().splitlines()[-1] == "scoring: 120 of 200 (60%), about 8 min 0 s left"
+
+
+def test_a_stage_that_begins_again_is_timed_anew() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Lines(out, plain_line, clock=clock) as progress:
+        for done in (0, 1, 2, 0, 1):
+            progress("tuning", done, 2)
+            clock.now += 1000 if done == 2 else 10
+    assert out.getvalue().splitlines()[-1] == "tuning: 1 of 2 (50%), about 10 s left"
+
+
 def test_fast_work_shows_its_beginning_and_its_end() -> None:
     assert len(run(plain_line, seconds_per_step=0.01)) == 2
 

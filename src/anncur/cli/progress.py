@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+N_MARKS = 6  # lines that the pace is taken from: what was read from a cache goes faster than what comes after
 
 
 class ProgressDisplay(Protocol):
@@ -66,16 +69,19 @@ class Lines:
         self._render = render
         self._interval = interval
         self._clock = clock
-        self._started: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was then
+        self._marks: dict[str, deque[tuple[float, int]]] = {}  # when the last lines of a stage were, and how far it was
         self._last_line = 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = self._clock()
-        is_new = stage not in self._started
-        began, done_then = self._started.setdefault(stage, (now, done))
-        if not (is_new or done == total or now - self._last_line >= self._interval):
+        marks = self._marks.setdefault(stage, deque(maxlen=N_MARKS))
+        if marks and done < marks[-1][1]:  # begun again
+            marks.clear()
+        if marks and done != total and now - self._last_line < self._interval:
             return
         self._last_line = now
+        marks.append((now, done))
+        began, done_then = marks[0]
         seconds_left = (total - done) * (now - began) / (done - done_then) if done > done_then else None
         self._out.write(self._render(stage, done, total, seconds_left) + "\n")
         self._out.flush()
