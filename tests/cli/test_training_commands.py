@@ -138,7 +138,6 @@ def test_what_people_see_are_rows_and_tables(run: Run, tmp_path: Path) -> None:
         ([*CROSS, "--batch", "0"], "mentions_per_batch must be at least 1"),
         ([*CROSS, "--mentions", "0"], "mentions must be at least 1"),
         ([*CROSS, "--threads", "0"], "threads must be at least 1"),
-        ([*CROSS, "--seed", "-1"], "seed must be at least 0"),
         ([*CROSS, "--preset", "large"], "no preset 'large'"),
         ([*CROSS, "--layout", "odd"], "layout must be"),
         ([*CROSS, "--teacher", "dual"], "holds a dual-encoder, where a cross-encoder is needed"),
