@@ -21,7 +21,7 @@ from anncur.search.base import Block, Knowledge, Proposal, Rounds
 from anncur.search.beliefs import Beliefs, PosteriorSettings
 from anncur.search.guesses import PriorMeans, best_guesses
 
-SHORTLIST = 160  # unscored items that may yet belong to the top k; what is missed here is for calibration to mend
+SHORTLIST = 40, 1.2  # and so many times k: unscored items that may yet belong to the top k; calibration mends the rest
 N_DRAWS = 32  # of scores from the posterior
 N_SIGNS = 3  # of how much has been found
 LATE_SHARE = 0.25  # of the calls
@@ -156,14 +156,15 @@ class PosteriorSearch:
         n_left = len(self._model.offsets) - self.scored.shape[1]
         if not n_left:
             return np.ones((len(self.scored), len(ks)))
-        shortlist = self.propose(min(SHORTLIST, n_left))
+        n_short = {k: min(round(SHORTLIST[0] + SHORTLIST[1] * k), n_left) for k in ks}
+        shortlist = self.propose(max(n_short.values()))
         positions = np.stack([proposal.positions for proposal in shortlist])
         guesses = np.stack([proposal.guesses for proposal in shortlist if proposal.guesses is not None])
         spread = np.linalg.cholesky(self._posterior.covariance(positions))  # (n_queries, n_short, n_short)
         noise = np.random.default_rng(0).standard_normal((positions.shape[1], N_DRAWS))
-        drawn = -np.sort(-(guesses[..., None] + spread @ noise), axis=1)  # (n_queries, n_short, N_DRAWS)
+        drawn = guesses[..., None] + spread @ noise  # (n_queries, n_short, N_DRAWS); the first are the same for any k
         found = -np.sort(-self.exact_scores, axis=1)
-        return np.stack([_mean_recall(found, drawn, k) for k in ks], axis=1)
+        return np.stack([_mean_recall(found, -np.sort(-drawn[:, : n_short[k]], axis=1), k) for k in ks], axis=1)
 
     def _late_share(self, k: int) -> FloatVector:
         """Of the best k so far, those of the last calls. (n_queries,)"""
