@@ -93,8 +93,7 @@ def targets(ground: Ground, missing: Sequence[Cell]) -> Iterator[Row]:
 
 def tests_of(ground: Ground) -> tuple[list[anncur.Query], FloatMatrix]:
     """The test queries, and their exact scores. (n_tests, n_items)"""
-    tests = ground.split.tests
-    return [ground.task.queries[position] for position in tests.tolist()], ground.task.exact_scores[tests]
+    return ground.task.queries_at(ground.split.tests), ground.task.exact_scores[ground.split.tests]
 
 
 def recall_by_calls(answers: Sequence[Hits], exact_scores: FloatMatrix) -> dict[int, FloatVector]:

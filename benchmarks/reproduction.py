@@ -82,9 +82,7 @@ class Reproduction:
 
     def _distill(self, task: Task, n_anchors: int, start: str, loss: Literal["match", "pair"], folder: Path) -> None:
         anchors = _learnt(task, n_anchors)
-        scored = ScoredQueries(
-            [task.queries[place] for place in anchors.tolist()], task.items, task.exact_scores[anchors]
-        )
+        scored = ScoredQueries(task.queries_at(anchors), task.items, task.exact_scores[anchors])
         job = DistillationJob(start, loss, n_top=N_TOP, train=TrainSettings(epochs=1, evaluations=1))
         distill(job, scored, folder, progress=self._progress)
 
@@ -195,10 +193,8 @@ class Reproduction:
         distilled = sorted(self._folder(task.name, "").glob(f"*{DISTILLED}*")) if task.scorer_name == "builtin" else []
         trained = [self._options.base] if self._options.base else []
         retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, [*trained, *distilled]))), task)
-        learnt = {folder.name: _learnt(task, int(folder.name.partition(DISTILLED)[2])) for folder in distilled}
-        texts = {
-            name: [task.queries[place].marked_text for place in places.tolist()] for name, places in learnt.items()
-        }
+        learnt = {folder.name: task.queries_at(_learnt(task, _n_anchors(folder))) for folder in distilled}
+        texts = {name: [query.marked_text for query in queries] for name, queries in learnt.items()}
         return Study(task, retrievers, sizes, learnt_from=texts)
 
     def _training_time(self, study: Study, method: str, folder: Path) -> None:

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import anncur
-from anncur.arrays import Positions
 from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.evaluation.recall import recalls
@@ -89,8 +88,8 @@ def batches(study: Study) -> Iterator[Batch]:
 def measure(study: Study, way: Way, missing: Sequence[Cell]) -> Iterator[Row]:
     """Rows of one way with one seed, stage by stage."""
     split = study.sound_split(missing[0].seed)
-    incoming = queries_at(study, np.random.default_rng(missing[0].seed).permutation(split.anchors))
-    tests, exact_scores = queries_at(study, split.tests), study.task.exact_scores[split.tests]
+    incoming = study.task.queries_at(np.random.default_rng(missing[0].seed).permutation(split.anchors))
+    tests, exact_scores = study.task.queries_at(split.tests), study.task.exact_scores[split.tests]
     for n_searches, index in learning(study, way, incoming):
         for cell in missing:
             if cell.part == f"{n_searches} searches":
@@ -117,11 +116,6 @@ def learning(study: Study, way: Way, incoming: list[anncur.Query]) -> Iterator[t
                 index.search_many(queries[before:n_searches], K, SEARCH_BUDGET)
                 index.learn()
             yield n_searches, anncur.Index.open(path, scorer, retrievers=study.retrievers)
-
-
-def queries_at(study: Study, positions: Positions) -> list[anncur.Query]:
-    """Some of the task's queries."""
-    return [study.task.queries[position] for position in positions.tolist()]
 
 
 if __name__ == "__main__":

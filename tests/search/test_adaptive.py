@@ -176,6 +176,16 @@ def test_queries_that_go_on_keep_what_retrievers_say_of_them(hard: World, belief
     np.testing.assert_allclose(kept.guesses, expected.guesses, rtol=1e-5)
 
 
+def test_signs_of_recall_for_a_k_are_the_same_alone_and_beside_others(hard: World, beliefs: Beliefs) -> None:
+    """Calibration is fitted to those of several k together, and applied to those of one."""
+    settings = beliefs.settings()
+    search = PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, [anncur.Query(hard.queries[200])]), 1)
+    search.observe(np.arange(150)[None], hard.exact_scores[None, 200, :150])
+    together = search.evidence((1, 10, 100))
+    for place, k in enumerate((1, 10, 100)):
+        np.testing.assert_allclose(search.evidence([k])[:, 0], together[:, place])
+
+
 def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:
     found = index.search_many(hard.queries[100:110], k=10, target_recall=0.99, max_budget=40)
     assert {hits.calls for hits in found} == {40}

@@ -45,7 +45,7 @@ def build(
     task: Task, split: Split, retrievers: Iterable[Retriever], *, seed: int = 0, progress: Progress = silent
 ) -> Index:
     """An index of the task's items that knows its anchor queries only."""
-    anchor_queries = [task.queries[position] for position in split.anchors.tolist()]
+    anchor_queries = task.queries_at(split.anchors)
     return Index.build(
         None, task.scorer(), task.items, anchor_queries, retrievers=retrievers, seed=seed, progress=progress
     )
@@ -55,7 +55,7 @@ def measure(
     index: Index, task: Task, split: Split, policy: Policy, *, ks: Sequence[int] = KS, budgets: Sequence[int] = BUDGETS
 ) -> list[Outcome]:
     """What a policy finds for the test queries, for each k and budget above it."""
-    queries = [task.queries[position] for position in split.tests.tolist()]
+    queries = task.queries_at(split.tests)
     exact_scores = task.exact_scores[split.tests]
     outcomes = []
     for budget in budgets:

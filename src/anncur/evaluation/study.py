@@ -139,7 +139,7 @@ class Study:
 
     def retrievers_for(self, split: Split) -> list[StoredRetriever]:
         """Those that may be compared: distilled from as many queries as are anchors, and from no test query."""
-        tests = {self.task.queries[position].marked_text for position in split.tests.tolist()}
+        tests = {query.marked_text for query in self.task.queries_at(split.tests)}
         sizes = ("", str(len(split.anchors)))
         return [
             each

@@ -61,6 +61,10 @@ class Task:
         content = "\0".join(names).encode() + np.ascontiguousarray(self.exact_scores).tobytes()
         return hashlib.sha256(content).hexdigest()[:12]
 
+    def queries_at(self, positions: Positions) -> list[Query]:
+        """Some of the queries, as of a split."""
+        return [self.queries[position] for position in positions.tolist()]
+
     def take_items(self, positions: Positions) -> Task:
         """The same queries on some of the items only; scores of items as queries are left behind."""
         items = [self.items[position] for position in positions.tolist()]

@@ -16,9 +16,9 @@ from anncur.search.calibration import KS
 from anncur.search.one_shot import OneShot
 from anncur.search.posterior import Posterior
 from anncur.search.rerank import Rerank
-from anncur.search.tuning import BUDGETS
 
 ENERGIES = (0.9, 0.95, 0.99)
+BUDGETS = (50, 100, 200, 500)  # that expected recall is told for
 
 Cell = tuple[int, int]  # k and budget
 

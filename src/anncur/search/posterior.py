@@ -21,7 +21,8 @@ from anncur.search.base import Block, Knowledge, Proposal, Rounds
 from anncur.search.beliefs import Beliefs, PosteriorSettings
 from anncur.search.guesses import PriorMeans, best_guesses
 
-SHORTLIST = 40, 1.2  # and so many times k: unscored items that may yet belong to the top k; calibration mends the rest
+SHORTLIST = 40  # unscored items that may yet belong to the top k; what is missed here is for calibration to mend
+SHORTLIST_PER_K = 1.2  # so many more for each of the k
 N_DRAWS = 32  # of scores from the posterior
 N_SIGNS = 3  # of how much has been found
 LATE_SHARE = 0.25  # of the calls
@@ -48,10 +49,9 @@ class Posterior:
         for name in ("noise_share", "side_share"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number(name, getattr(self, name), least=0, most=1))
-        if self.opening is not None:
-            object.__setattr__(self, "opening", whole_number("opening", self.opening, least=0))
-        if self.first is not None:
-            object.__setattr__(self, "first", whole_number("first", self.first, least=1))
+        for name, least in (("opening", 0), ("first", 1)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name), least=least))
         if self.growth is not None:
             object.__setattr__(self, "growth", number("growth", self.growth, least=0))
 
@@ -156,7 +156,7 @@ class PosteriorSearch:
         n_left = len(self._model.offsets) - self.scored.shape[1]
         if not n_left:
             return np.ones((len(self.scored), len(ks)))
-        n_short = {k: min(round(SHORTLIST[0] + SHORTLIST[1] * k), n_left) for k in ks}
+        n_short = {k: min(round(SHORTLIST + SHORTLIST_PER_K * k), n_left) for k in ks}
         shortlist = self.propose(max(n_short.values()))
         positions = np.stack([proposal.positions for proposal in shortlist])
         guesses = np.stack([proposal.guesses for proposal in shortlist if proposal.guesses is not None])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,15 @@ STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
 MOST_CALLS = 500  # that are tried
-BUDGETS = (50, 100, 200, 500)  # that are told of
-CHOOSING_BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
-NOISE_SHARES = (0.01, 0.05, 0.2)
-SIDE_SHARES = (0.0, 0.1, 0.3, 0.6)
-WEIGHTS = (0.0, CAUTION, 1.0)  # of what retrievers say in the prior mean
-OPENINGS = (0, 5, 10, 20)
-FIRST_SIZES = (5, 20)
+BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
+TRIED: dict[str, tuple[Any, ...]] = {  # values of settings, in the order in which they are chosen
+    "side_share": (0.0, 0.1, 0.3, 0.6),
+    "opening": (0, 5, 10, 20),
+    "weight": (0.0, CAUTION, 1.0),
+    "retrievers": (),  # all of them, or each alone
+    "noise_share": (0.01, 0.05, 0.2),
+    "first": (5, 20),
+}
 LEAST_TO_CHOOSE = 12  # anchor queries; with fewer, a choice would follow chance
 CLEARLY = 0.001  # less is no reason to leave what is simpler
 
@@ -92,49 +95,24 @@ def tune_posterior(
 def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
     """One kind of setting after the other, the others as they are."""
     best = bench.worth(choice)
-    steps = (_other_sides, _other_openings, _other_weights, _other_retrievers, _other_noises, _other_firsts)
-    for number, step in enumerate(steps):
-        progress(STAGE, number, len(steps) + 1)
-        for other in step(choice):
+    for number, name in enumerate(TRIED):
+        progress(STAGE, number, len(TRIED) + 1)
+        for other in _others(choice, name):
             worth = bench.worth(other)
             if worth > best + CLEARLY:
                 choice, best = other, worth
     return choice
 
 
-def _other_sides(choice: _Choice) -> Iterator[_Choice]:
-    for share in SIDE_SHARES if choice.settings.side else ():
-        if share != choice.settings.side_share:
-            yield replace(choice, settings=replace(choice.settings, side_share=share))
-
-
-def _other_openings(choice: _Choice) -> Iterator[_Choice]:
-    for opening in OPENINGS if choice.retrievers else ():
-        if opening != choice.settings.opening:
-            yield replace(choice, settings=replace(choice.settings, opening=opening))
-
-
-def _other_weights(choice: _Choice) -> Iterator[_Choice]:
-    for weight in WEIGHTS if choice.retrievers else ():
-        if weight != choice.settings.weight:
-            yield replace(choice, settings=replace(choice.settings, weight=weight))
-
-
-def _other_retrievers(choice: _Choice) -> Iterator[_Choice]:
-    for name in choice.retrievers if len(choice.retrievers) > 1 else ():
-        yield replace(choice, retrievers=(name,))
-
-
-def _other_noises(choice: _Choice) -> Iterator[_Choice]:
-    for share in NOISE_SHARES:
-        if share != choice.settings.noise_share:
-            yield replace(choice, settings=replace(choice.settings, noise_share=share))
-
-
-def _other_firsts(choice: _Choice) -> Iterator[_Choice]:
-    for first in FIRST_SIZES:
-        if first != choice.settings.first:
-            yield replace(choice, settings=replace(choice.settings, first=first))
+def _others(choice: _Choice, name: str) -> Iterator[_Choice]:
+    """The same with other values of one setting, where it has any effect; or with each retriever alone."""
+    if name == "retrievers":
+        yield from (replace(choice, retrievers=(each,)) for each in choice.retrievers if len(choice.retrievers) > 1)
+        return
+    needed = {"side_share": choice.settings.side, "opening": choice.retrievers, "weight": choice.retrievers}
+    for value in TRIED[name] if needed.get(name, True) else ():
+        if value != getattr(choice.settings, name):
+            yield replace(choice, settings=replace(choice.settings, **{name: value}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +155,7 @@ class _Bench:
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
-        budgets = [budget for budget in CHOOSING_BUDGETS if budget <= len(self.sample.vectors) // 2]
+        budgets = [budget for budget in BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
         folds = [self._run_fold(choice, fold, budgets[-1], with_estimates=False) for fold in self.folds]
         found_after = np.concatenate([trial.found_after for trial in folds])

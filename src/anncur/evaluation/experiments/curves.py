@@ -83,7 +83,7 @@ class Guesses:
         self._anchor_scores = task.exact_scores[split.anchors]
         self._item_scores = task.item_scores
         self._order = np.random.default_rng(seed).permutation(len(task.items))
-        queries = [task.queries[position] for position in split.tests.tolist()]
+        queries = task.queries_at(split.tests)
         self._ways: dict[str, Callable[[int | None], FloatMatrix]] = {
             ANNCUR: self._anncur,
             ITEM_CUR: self._item_cur,

@@ -173,7 +173,7 @@ def _values(outcome: Outcome) -> dict[str, Any]:
 def _judged(study: Study, grounds: Grounds, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
     assert study.task.qrels is not None, "only where there are judgements"
     (cell,), ground = cells, grounds.get(0)
-    queries = [ground.task.queries[position] for position in ground.split.tests.tolist()]
+    queries = ground.task.queries_at(ground.split.tests)
     answers = ground.index.search_many(queries, RUN_DEPTH, cell.cost, method=policy)
     if study.runs is not None:
         write_run(study.runs / f"{cell.method.replace(' ', '-')}-{cell.cost}.trec", answers, name=cell.method)
