@@ -1,13 +1,13 @@
 """The paper's experiments on real score matrices: rows, and the report in docs/reproduction.
 
-    python benchmarks/reproduction.py DATA --work FOLDER [--cls MODEL] [--base FOLDER] [--model MODEL …] [--part NAME …]
+    python benchmarks/reproduction.py DATA --work FOLDER [--emb MODEL] [--cls MODEL] [--base FOLDER] [--part NAME …] …
 
-DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `distillation` (of dual encoders, from the
-built-in model's scores); `cross-encoders` (the built-in [EMB] model and a [CLS] one, 500 anchors and 200 tests on 2,000
-entities of each test world); `linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer
-mentions); `negatives` (the rank of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to
-all entities of all worlds, MaxSim). Exact scores, trainings and rows are kept as they are made: run the same again,
-and it goes on where it was.
+DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `distillation` (of dual encoders, from the [EMB]
+model's scores); `cross-encoders` ([EMB] and [CLS], 500 anchors and 200 tests on --items entities of each test world);
+`linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (the rank
+of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all worlds,
+MaxSim); `training-times` (of pairs, in a small world and in a large one). Exact scores, trainings and rows are kept as
+they are made: run the same again, and it goes on where it was.
 
 Distilled dual encoders start from MiniLM (`scratch+ce`) and from --base, one that was trained on links (`base+ce`).
 They learn from the anchor queries of the scoreboard's first seed, and are compared there and in the paper's protocol
@@ -46,7 +46,7 @@ from matrices import CONTEXT_WORDS, World, read_task, read_world
 
 WORLDS = ("noun.artifact", "noun.animal", "noun.communication")
 RETRIEVERS = ("bm25", "tfidf", "minilm")
-N_TESTS, N_ITEMS, N_SCORED_ITEMS, N_ITEM_ANCHORS = 200, 5000, 2000, 500  # a cross-encoder scores fewer items
+N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
 REPORT = Path(__file__).parent.parent / "docs" / "reproduction"
 SMALL = Sizes(n_anchor_queries=(100, 500), grid=(50, 100, 200, 500), n_tests=N_TESTS)
 LARGE = Sizes(n_tests=N_TESTS)
@@ -67,16 +67,19 @@ class Reproduction:
         self.file = RowFile(options.out / "rows.jsonl")
 
     def distillation(self) -> None:
-        """Dual encoders of every world, distilled from the built-in model; and how long pairs take in larger worlds."""
+        """Dual encoders of every world, distilled from the [EMB] model."""
         starts = {"scratch+ce": MINILM, **({"base+ce": str(self._options.base)} if self._options.base else {})}
         for name in self._options.world:
-            task = self._task(read_world(self._options.data, name, SMALL.n_queries, N_SCORED_ITEMS), "builtin")
+            task = self._task(self._world(name), self._options.emb)
             for n_anchors in SMALL.n_anchor_queries:
                 for encoder, start in starts.items():
-                    self._distill(task, n_anchors, start, "match", self._folder(task.name, f"{encoder}@{n_anchors}"))
+                    self._distill(task, n_anchors, start, "match", self._folder(task, f"{encoder}@{n_anchors}"))
+
+    def training_times(self) -> None:
+        """How long learning from pairs takes in a small world and in a large one."""
         for n_items in TIMED_SIZES:
             task = self._among_all(n_items)
-            folder = self._folder(task.name, f"scratch+ce@{N_TIMED}")
+            folder = self._folder(task, f"scratch+ce@{N_TIMED}")
             self._distill(task, N_TIMED, MINILM, "pair", folder)
             self._training_time(Study(task, [], SMALL), PAIR, folder)
 
@@ -86,13 +89,13 @@ class Reproduction:
         job = DistillationJob(start, loss, n_top=N_TOP, train=TrainSettings(epochs=1, evaluations=1))
         distill(job, scored, folder, progress=self._progress)
 
-    def _folder(self, world: str, encoder: str) -> Path:
-        """Where a distilled dual encoder is kept."""
-        return Path(self._options.work / "distilled" / world / encoder)
+    def _folder(self, task: Task, encoder: str) -> Path:
+        """Where a dual encoder that was distilled from a task's scores is kept."""
+        return Path(self._options.work / "distilled" / task.scorer_name / f"{task.name} {len(task.items)}" / encoder)
 
     def cross_encoders(self) -> None:
         """Every experiment on every world with both kinds of cross-encoder."""
-        for study in self._studies(SMALL, self._scorers()):
+        for study in self._studies(self._scorers()):
             names = [name for name in EXPERIMENTS if name not in ("world-size", "item-item")]
             run_experiments(study, self.file, names, progress=self._progress)
             if study.learnt_from:
@@ -100,14 +103,14 @@ class Reproduction:
                 by_document = replace(study, task=named, is_split_by_document=True)
                 run_experiments(by_document, self.file, CURVES, progress=self._progress)
             for encoder in study.learnt_from:
-                self._training_time(study, MATCH, self._folder(study.task.name, encoder))
+                self._training_time(study, MATCH, self._folder(study.task, encoder))
 
     def item_item(self) -> None:
-        """The baselines over item-item scores, with the built-in model."""
-        for study in self._studies(SMALL, ["builtin"]):
+        """The baselines over item-item scores, with the [EMB] model."""
+        for study in self._studies([self._options.emb]):
             task = with_item_scores(
                 study.task,
-                load_scorer("builtin"),
+                load_scorer(self._options.emb),
                 self._options.work / "items",
                 N_ITEM_ANCHORS,
                 seed=0,
@@ -174,23 +177,26 @@ class Reproduction:
 
     def _scorers(self) -> list[str]:
         """Those that all experiments are made with."""
-        return ["builtin", *([str(self._options.cls)] if self._options.cls else [])]
+        return [self._options.emb, *([str(self._options.cls)] if self._options.cls else [])]
 
-    def _studies(self, sizes: Sizes, scorers: Sequence[str]) -> Iterator[Study]:
+    def _studies(self, scorers: Sequence[str]) -> Iterator[Study]:
         """Every world with every scorer, and how long a pair takes."""
         for name in self._options.world:
-            world = read_world(self._options.data, name, sizes.n_queries, N_SCORED_ITEMS)
             for scorer in scorers:
-                task = self._task(world, scorer)
+                task = self._task(self._world(name), scorer)
                 pace = seconds_per_call(load_scorer(scorer), task.items, task.queries[0])
-                yield self._study(replace(task, seconds_per_pair=pace), sizes)
+                yield self._study(replace(task, seconds_per_pair=pace), SMALL)
+
+    def _world(self, name: str) -> World:
+        """What cross-encoders score."""
+        return read_world(self._options.data, name, SMALL.n_queries, self._options.items)
 
     def _task(self, world: World, scorer: str) -> Task:
         return read_task(world, scorer, self._options.work, self._progress)
 
     def _study(self, task: Task, sizes: Sizes) -> Study:
-        """With the retrievers that there are; those that were distilled in this world only beside their teacher."""
-        distilled = sorted(self._folder(task.name, "").glob(f"*{DISTILLED}*")) if task.scorer_name == "builtin" else []
+        """With the retrievers that there are; those that were distilled only on the scores that they learnt."""
+        distilled = sorted(self._folder(task, "").glob(f"*{DISTILLED}*"))
         trained = [self._options.base] if self._options.base else []
         retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, [*trained, *distilled]))), task)
         learnt = {folder.name: task.queries_at(_learnt(task, _n_anchors(folder))) for folder in distilled}
@@ -221,6 +227,7 @@ PARTS: dict[str, Callable[[Reproduction], None]] = {
     "negatives": Reproduction.negatives,
     "item-item": Reproduction.item_item,
     "sizes": Reproduction.sizes,
+    "training-times": Reproduction.training_times,
 }
 
 
@@ -230,9 +237,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where exact scores are kept")
     parser.add_argument("--out", type=Path, default=REPORT, help="where rows and the report are kept")
+    parser.add_argument("--emb", default="builtin", help="an [EMB] model, with emb in its name (default: builtin)")
     parser.add_argument("--cls", type=Path, help="the folder or .onnx file of a [CLS] model, with cls in its name")
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--base", type=Path, help="the folder of a dual encoder that was trained on links")
+    parser.add_argument("--items", type=int, default=2000, help="of a world are scored by cross-encoders")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one; may be repeated")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")
     options = parser.parse_args()
