@@ -4,8 +4,7 @@
 
 DATA is in ZESHEL's layout. Mentions of a test world are the queries, its entities the items; both are drawn at random,
 the right entities of the mentions among them. Scoring can be stopped at any moment: run the same again, and it goes on
-where it was. `maxsim` is late interaction over the tokens of MiniLM: for every token of the query the most similar one
-of the item, and their mean."""
+where it was. `maxsim` is the late interaction of late_interaction.py."""
 
 from __future__ import annotations
 
@@ -24,6 +23,7 @@ from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
+from late_interaction import MaxSim, MiniLMTokens
 
 QUERIES_AT_ONCE = 10
 CONTEXT_WORDS = 48
@@ -90,61 +90,13 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
 def block_scorer(scorer: str, items: list[Item]) -> ScoreBlock:
     """What scores some queries on all items."""
     if scorer == "maxsim":
-        return MaxSim(items).scores
+        return MaxSim(items, MiniLMTokens()).scores
     cross_encoder = load_scorer(scorer)
 
     def score(queries: Sequence[Query]) -> FloatMatrix:
         return np.stack([cross_encoder.score(query, items) for query in queries]).astype(np.float32)
 
     return score
-
-
-class MaxSim:
-    """Late interaction over MiniLM's tokens, with all items at once."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        from anncur.candidates.dual_encoder import minilm_folder
-
-        self._model = AutoModel.from_pretrained(minilm_folder()).eval()
-        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        found = self._tokens([item.full_text for item in items], most=40)
-        self._item_tokens = np.concatenate(found)  # (tokens of all items, hidden)
-        self._starts = np.cumsum([0, *(len(tokens) for tokens in found[:-1])])
-
-    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
-        """(n_queries, n_items)"""
-        return np.stack(
-            [self._row(tokens) for tokens in self._tokens([text_near(query) for query in queries], most=32)]
-        )
-
-    def _row(self, query_tokens: FloatMatrix) -> FloatMatrix:
-        likeness = self._item_tokens @ query_tokens.T  # (tokens of all items, tokens of the query)
-        return np.maximum.reduceat(likeness, self._starts).mean(axis=1)
-
-    def _tokens(self, texts: list[str], most: int) -> list[FloatMatrix]:
-        """Vectors of length one for every token of every text."""
-        import torch
-
-        found: list[FloatMatrix] = []
-        for start in range(0, len(texts), 64):
-            batch = self._tokenizer(
-                texts[start : start + 64], truncation=True, max_length=most, padding=True, return_tensors="pt"
-            )
-            with torch.no_grad():
-                states = torch.nn.functional.normalize(self._model(**batch).last_hidden_state, dim=-1).numpy()
-            found += [row[mask.astype(bool)] for row, mask in zip(states, batch["attention_mask"].numpy(), strict=True)]
-        return found
-
-
-def text_near(query: Query, n_words: int = 8) -> str:
-    """The mention with a few words around it, so that it isn't cut away."""
-    if query.mention is None:
-        return query.text
-    start, stop = query.mention
-    left, right = query.text[:start].split()[-n_words:], query.text[stop:].split()[:n_words]
-    return " ".join([*left, query.text[start:stop], *right])
 
 
 def make_parser(

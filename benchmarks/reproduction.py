@@ -64,6 +64,9 @@ class Reproduction:
         self._options = options
         self._data = Zeshel(options.data, context_words=CONTEXT_WORDS)
         self._progress = progress
+        self._small, self._large = (
+            replace(sizes, n_seeds=options.seeds, n_grid_seeds=options.seeds) for sizes in (SMALL, LARGE)
+        )
         self.file = RowFile(options.out / "rows.jsonl")
 
     def distillation(self) -> None:
@@ -114,25 +117,25 @@ class Reproduction:
                 self._options.work / "items",
                 N_ITEM_ANCHORS,
                 seed=0,
-                tell=print,
+                tell=lambda cost: print(f"items as queries: {cost.n_missing:,} pairs to score"),
                 progress=self._progress,
             )
             run_experiments(replace(study, task=task), self.file, ["item-item"], progress=self._progress)
 
     def maxsim(self) -> None:
         """The paper's largest numbers of anchor queries, with a cheaper scorer."""
-        for name in WORLDS:
+        for name in self._options.world:
             n_mentions = len({mention.query.marked_text for mention in self._data.mentions("test", name)})
             most = 2000 if n_mentions >= 2000 + N_TESTS else 1000
-            sizes = replace(LARGE, n_anchor_queries=(100, 500, most))
+            sizes = replace(self._large, n_anchor_queries=(100, 500, most))
             world = read_world(self._options.data, name, sizes.n_queries, N_ITEMS)
             study = self._study(self._task(world, "maxsim"), sizes)
-            names = [*CURVES, "heatmap", "rank", "histogram", "scoreboard"]
+            names = [*CURVES, "rank", "histogram", "scoreboard", "heatmap"]
             run_experiments(study, self.file, names, progress=self._progress)
 
     def sizes(self) -> None:
         """Nested worlds up to all entities, searched with the mentions of the test worlds."""
-        study = self._study(self._among_all(), replace(SMALL, n_anchor_queries=(500,), world_sizes=WORLD_SIZES))
+        study = self._study(self._among_all(), replace(self._small, n_anchor_queries=(500,), world_sizes=WORLD_SIZES))
         run_experiments(study, self.file, ["world-size"], progress=self._progress)
 
     def _among_all(self, n_items: int | None = None) -> Task:
@@ -168,7 +171,7 @@ class Reproduction:
         world = read_world(self._options.data, "noun.animal", *NEGATIVES_SHAPE)
         for model in self._options.model:
             task = replace(self._task(world, str(model)), name="noun.animal, other negatives")
-            study = self._study(task, replace(SMALL, n_anchor_queries=(100,), n_tests=100))
+            study = self._study(task, replace(self._small, n_anchor_queries=(100,), n_tests=100))
             run_experiments(study, self.file, ["rank", "histogram"], progress=self._progress)
 
     def statistics(self) -> None:
@@ -185,11 +188,11 @@ class Reproduction:
             for scorer in scorers:
                 task = self._task(self._world(name), scorer)
                 pace = seconds_per_call(load_scorer(scorer), task.items, task.queries[0])
-                yield self._study(replace(task, seconds_per_pair=pace), SMALL)
+                yield self._study(replace(task, seconds_per_pair=pace), self._small)
 
     def _world(self, name: str) -> World:
         """What cross-encoders score."""
-        return read_world(self._options.data, name, SMALL.n_queries, self._options.items)
+        return read_world(self._options.data, name, self._small.n_queries, self._options.items)
 
     def _task(self, world: World, scorer: str) -> Task:
         return read_task(world, scorer, self._options.work, self._progress)
@@ -242,6 +245,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--base", type=Path, help="the folder of a dual encoder that was trained on links")
     parser.add_argument("--items", type=int, default=2000, help="of a world are scored by cross-encoders")
+    parser.add_argument("--seeds", type=int, default=5, help="of the scoreboard and of the heatmaps")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one; may be repeated")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")
     options = parser.parse_args()
