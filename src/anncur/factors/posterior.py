@@ -59,8 +59,13 @@ def fit_items(
     """Offsets and vectors of items from their scores under the anchor queries, (n_items, n_anchor_queries).
 
     `explained` is the part of these scores that retrievers account for, and that a query's prior mean brings back.
-    `side_vectors`, (n_items, any width), are another retriever's view of which items are alike; `side_share` of the
-    variance is theirs. The noise is `noise_share` of the mean variance of an item."""
+    The rest is as in `item_model`."""
+    offsets, vectors = centred_items(anchor_scores, explained)
+    return item_model(offsets, vectors, noise_share=noise_share, side_vectors=side_vectors, side_share=side_share)
+
+
+def centred_items(anchor_scores: FloatMatrix, explained: FloatMatrix | None = None) -> tuple[FloatVector, FloatMatrix]:
+    """Offsets and vectors by the anchor scores alone, which is the long part of `fit_items`."""
     n_items, n_queries = anchor_scores.shape
     offsets = np.zeros(n_items, dtype=np.float32)
     vectors = np.zeros((n_items, n_queries), dtype=np.float32)
@@ -70,10 +75,26 @@ def fit_items(
         rest = anchor_scores[part] if explained is None else anchor_scores[part] - explained[part]
         offsets[part] = rest.mean(axis=1)
         vectors[part] = (rest - offsets[part, None]) * scale
-    vectors = _strongest(vectors, MOST_DIRECTIONS)
+    return offsets, _strongest(vectors, MOST_DIRECTIONS)
+
+
+def item_model(
+    offsets: FloatVector,
+    vectors: FloatMatrix,
+    *,
+    noise_share: float,
+    side_vectors: FloatMatrix | None = None,
+    side_share: float = 0.0,
+) -> ItemModel:
+    """The model of items with these offsets and vectors.
+
+    `side_vectors`, (n_items, any width), are another retriever's view of which items are alike; `side_share` of the
+    variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
+    of an item."""
     variance = mean_square(vectors)
-    if side_vectors is not None and (side_share > 0 or not n_queries):
-        vectors, variance = _joined(vectors, variance, side_vectors, side_share if n_queries else 1.0)
+    has_vectors = vectors.shape[1] > 0
+    if side_vectors is not None and (side_share > 0 or not has_vectors):
+        vectors, variance = _joined(vectors, variance, side_vectors, side_share if has_vectors else 1.0)
     return ItemModel(offsets, vectors, noise=noise_of(noise_share, variance))
 
 

@@ -9,7 +9,7 @@ very many, of a sample; costs no calls."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.candidates.base import Retriever, item_vectors
 from anncur.candidates.prior import CAUTION, explain_sample, regress, sampled_features
-from anncur.factors.posterior import fit_items
+from anncur.factors.posterior import centred_items, item_model
 from anncur.factors.spectrum import spectrum
 from anncur.items import Query
 from anncur.progress import Progress, silent
@@ -116,6 +116,15 @@ def _others(choice: _Choice, name: str) -> Iterator[_Choice]:
 
 
 @dataclass(frozen=True, eq=False)
+class _View:
+    """What the anchor queries outside a fold tell of the items, and what retrievers say of the fold's own queries."""
+
+    offsets: FloatVector  # (n_sampled,)
+    vectors: FloatMatrix  # (n_sampled, width)
+    said: FloatMatrix | None  # (n_held_out, n_sampled)
+
+
+@dataclass(frozen=True, eq=False)
 class _Bench:
     """Where settings are tried: a sample of items, and anchor queries of which some are held out in turn."""
 
@@ -123,6 +132,7 @@ class _Bench:
     folds: list[Positions]
     features: dict[str, FloatMatrix]  # (n_features, n_queries, n_sampled)
     side_vectors: dict[str, FloatMatrix]  # (n_sampled, width)
+    views: dict[tuple[bytes, tuple[str, ...], float], _View] = field(default_factory=dict)
 
     @classmethod
     def make(
@@ -202,26 +212,39 @@ class _Bench:
 
     def _search(self, choice: _Choice, fold: Positions) -> PosteriorSearch:
         """A search for the queries of a fold that knows nothing of them."""
-        kept = np.setdiff1d(np.arange(self.sample.vectors.shape[1]), fold)
-        anchor_scores = self.sample.vectors[:, kept]
-        chosen = {name: self.features[name] for name in choice.retrievers}
-        coefficients = regress(anchor_scores.T, {name: found[:, kept] for name, found in chosen.items()})
-        said = explain_sample(chosen, coefficients) if coefficients else None  # (n_queries, n_sampled)
-        settings = choice.settings
-        explained = None if said is None or not settings.weight else settings.weight * said
-        model = fit_items(
-            anchor_scores,
-            None if explained is None else explained[kept].T,
+        settings, view = choice.settings, self._view(choice, fold)
+        model = item_model(
+            view.offsets,
+            view.vectors,
             noise_share=settings.noise_share,
             side_vectors=None if settings.side is None else self.side_vectors[settings.side],
             side_share=settings.side_share,
         )
+        said = view.said
         prior = PriorMeans(
             model.offsets,
-            None if explained is None else explained[fold],
-            said[fold] if said is not None and settings.opening else None,
+            None if said is None or not settings.weight else settings.weight * said,
+            said if settings.opening else None,
         )
         return PosteriorSearch(model, prior, len(fold))
+
+    def _view(self, choice: _Choice, fold: Positions) -> _View:
+        """What a fold is searched by, kept for as long as two choices take turns."""
+        key = (fold.tobytes(), choice.retrievers, choice.settings.weight)
+        kept = self.views.pop(key, None)
+        self.views[key] = kept or self._new_view(choice, fold)
+        for oldest in list(self.views)[: -2 * len(self.folds)]:
+            del self.views[oldest]
+        return self.views[key]
+
+    def _new_view(self, choice: _Choice, fold: Positions) -> _View:
+        kept = np.setdiff1d(np.arange(self.sample.vectors.shape[1]), fold)
+        anchor_scores, weight = self.sample.vectors[:, kept], choice.settings.weight
+        chosen = {name: self.features[name] for name in choice.retrievers}
+        coefficients = regress(anchor_scores.T, {name: found[:, kept] for name, found in chosen.items()})
+        said = explain_sample(chosen, coefficients) if coefficients else None  # (n_queries, n_sampled)
+        explained = None if said is None or not weight else (weight * said[kept]).T
+        return _View(*centred_items(anchor_scores, explained), None if said is None else said[fold])
 
     def _found_after(self, fold: Positions, scored: Positions) -> NDArray[np.int32]:
         """After how many calls each of the truly best items was scored. (n_held_out, depth)"""
