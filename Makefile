@@ -42,8 +42,14 @@ bench: $(STAMP)  ## run the benchmarks, and the quick reproduction of the paper 
 	$(BIN)/python benchmarks/scoring_speed.py
 	$(BIN)/anncur bench run --out bench
 
-bench-all: $(STAMP)  ## rerun the paper's experiments: make bench-all DATA=wordnet-linking WORK=folder (many hours)
-	$(BIN)/python benchmarks/reproduction.py "$(DATA)" --work "$(WORK)"
+bench-all: $(STAMP)  ## rerun the paper's experiments: make bench-all DATA=wordnet-linking WORK=folder [MODELS="--cls …"] [SCIFACT=folder] (many hours)
+	$(BIN)/python benchmarks/reproduction.py "$(DATA)" --work "$(WORK)" $(MODELS)
+ifdef SCIFACT
+	PYTHONPATH=benchmarks $(BIN)/anncur bench run "$(SCIFACT)" --qrels train --scorer late_interaction:maxsim \
+		--retriever bm25 --retriever tfidf --retriever minilm --preset paper --anchors 500 --tests 300 --seeds 3 \
+		--out "$(WORK)/scifact"
+	$(BIN)/anncur bench report "$(WORK)/scifact/rows.jsonl" --out docs/reproduction/scifact
+endif
 
 model: $(STAMP)  ## make the built-in model anew: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"

@@ -1,7 +1,7 @@
 """The panels that figures are made of: axes, lines that can be told apart, and a legend below.
 
-Colours are those of Okabe and Ito and two more, which colour-blind people can tell apart; lines differ also by dashes
-and marks.
+Colours are those of Okabe and Ito and some of Tol's, which colour-blind people can tell apart; lines differ also by
+dashes and marks.
 Reads rows, feeds `plots.py`. Needs the extra `bench`."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = (*OTHERS, "#56B4E9", "#999999", "#882255")
-MARKS = "osD^vP*X"
+COLOURS = (*OTHERS, "#56B4E9", "#999999", "#882255", "#332288", "#DDCC77")
+MARKS = "osD^vP*X<>p"  # one more than colours, so that lines of one colour have other marks
 PANEL = (4.2, 3.2)  # inches
 
 
