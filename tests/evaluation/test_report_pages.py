@@ -162,3 +162,30 @@ def test_rows_of_a_run_that_is_not_finished_can_be_reported(tmp_path: Path) -> N
     run_experiments(make_study(), file, ["heatmap", "histogram", "item-item"])
     some = [row for place, row in enumerate(file.rows) if place % 7 == 0]
     assert write_report(some, tmp_path)[0].is_file()
+
+
+def test_tables_of_a_curve_show_the_best_split_of_each_place_and_blanks_where_nothing_was_measured(
+    tmp_path: Path,
+) -> None:
+    def row(method: str, n_anchors: int, recall: float, n_anchor_items: int | None = None) -> Row:
+        at = {"k": 10, "cost": 50, "n_anchor_queries": n_anchors, "n_anchor_items": n_anchor_items}
+        return Row(Cell("anchor-queries", "toy", method, **at), {"recall": recall})
+
+    rows = [
+        row("ANNCUR", 20, 0.2, 10),
+        row("ANNCUR", 20, 0.4, 25),
+        row("ANNCUR", 80, 0.6, 10),
+        row("base+ce@80", 80, 0.5),
+    ]
+    page = write_report(rows, tmp_path)[0].read_text(encoding="utf-8")
+    assert "recall of the top 10 at a cost of 50 in %, by anchor queries" in page
+    assert "| ANNCUR | 40.0 | 60.0 |" in page
+    assert "| base+ce@80 |  | 50.0 |" in page
+
+
+def test_the_judges_tables_stand_beside_the_recall_of_the_scorers_own_best(tmp_path: Path) -> None:
+    values = {10: {"nDCG@10": 0.3, "R@100": 0.2, "recall": 0.1}, 20: {"nDCG@10": 0.25, "R@100": 0.5, "recall": 0.9}}
+    rows = [Row(Cell("depth", "toy", "posterior", k=10, cost=cost), found) for cost, found in values.items()]
+    page = write_report(rows, tmp_path)[0].read_text(encoding="utf-8")
+    for what, line in {"nDCG@10 by": "30.0 | 25.0", "R@100 by": "20.0 | 50.0", "own top 10": "10.0 | 90.0"}.items():
+        assert f"| posterior | {line} |" in page.split(what)[1].split("\n\n")[1]

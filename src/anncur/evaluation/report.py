@@ -4,7 +4,7 @@ Claims of the paper with ours beside them, the scoreboard with intervals, then e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anncur.errors import InputError
@@ -12,7 +12,9 @@ from anncur.evaluation.board import Loss, interval_of, losses
 from anncur.evaluation.claims import judge_claims
 from anncur.evaluation.experiments.matrix import N_MOMENTS
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS
+from anncur.evaluation.judgements import MEASURES
 from anncur.evaluation.page import Block, Heading, Image, Paragraph, Table, write_pages
+from anncur.evaluation.paper import best_splits
 from anncur.evaluation.plots import WORLD, Picture, draw_all
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.search.exhaustive import Exhaustive
@@ -210,11 +212,46 @@ def _statistics(rows: Sequence[Row]) -> Iterator[Block]:
     yield Table(["split", "world", "entities", "mentions"], lines)
 
 
+def _curve(column: str, label: str) -> Callable[[Sequence[Row]], Iterator[Block]]:
+    """Tables of recall at one cost against a column."""
+
+    def tables(rows: Sequence[Row]) -> Iterator[Block]:
+        for (world, scorer, k, cost), some in grouped(best_splits(rows), *WORLD, "k", "cost").items():
+            yield Paragraph(f"{world}, {scorer}: recall of the top {k} at a cost of {cost} in %, by {label}:")
+            yield _by_column(some, column, "recall")
+
+    return tables
+
+
+def _depth(rows: Sequence[Row]) -> Iterator[Block]:
+    """What the task's judges say, and beside it the recall of the scorer's own best, by calls."""
+    for (world, scorer), some in grouped(rows, *WORLD).items():
+        for name in (*MEASURES, "recall"):
+            told = (
+                f"recall of the scorer's own top {some[0].cell.k}" if name == "recall" else f"{name} by the judgements"
+            )
+            yield Paragraph(f"{world}, {scorer}: {told} in %, by calls:")
+            yield _by_column(some, "cost", name)
+
+
+def _by_column(rows: Sequence[Row], column: str, value: str) -> Table:
+    """A line for each method, with the mean of a value for every place of a column."""
+    places = distinct(rows, column)
+    lines = []
+    for (method,), some in grouped(rows, "method").items():
+        cells = [select(some, **{column: place}) for place in places]
+        lines.append([method, *(f"{100 * mean(found, value):.1f}" if found else "" for found in cells)])
+    return Table(["method", *(f"{place:,}" for place in places)], lines)
+
+
 TABLES = {
     "scoreboard": _scoreboard,
+    "anchor-queries": _curve("n_anchor_queries", "anchor queries"),
+    "world-size": _curve("n_items", "items in the world"),
     "rank": _rank,
     "histogram": _histogram,
     "indexing": _indexing,
     "linking": _linking,
     "statistics": _statistics,
+    "depth": _depth,
 }
