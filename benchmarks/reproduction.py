@@ -45,7 +45,7 @@ from anncur.training.loop import TrainSettings
 from matrices import CONTEXT_WORDS, World, read_task, read_world
 
 WORLDS = ("noun.artifact", "noun.animal", "noun.communication")
-RETRIEVERS = ("bm25", "tfidf", "minilm")
+LEXICAL = ("bm25", "tfidf")  # which take no time with all entities of all worlds
 N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
 REPORT = Path(__file__).parent.parent / "docs" / "reproduction"
 SMALL = Sizes(n_anchor_queries=(100, 500), grid=(50, 100, 200, 500), n_tests=N_TESTS)
@@ -135,7 +135,8 @@ class Reproduction:
 
     def sizes(self) -> None:
         """Nested worlds up to all entities, searched with the mentions of the test worlds."""
-        study = self._study(self._among_all(), replace(self._small, n_anchor_queries=(500,), world_sizes=WORLD_SIZES))
+        sizes = replace(self._small, n_anchor_queries=(500,), world_sizes=WORLD_SIZES)
+        study = self._study(self._among_all(), sizes, LEXICAL)
         run_experiments(study, self.file, ["world-size"], progress=self._progress)
 
     def _among_all(self, n_items: int | None = None) -> Task:
@@ -197,11 +198,11 @@ class Reproduction:
     def _task(self, world: World, scorer: str) -> Task:
         return read_task(world, scorer, self._options.work, self._progress)
 
-    def _study(self, task: Task, sizes: Sizes) -> Study:
-        """With the retrievers that there are; those that were distilled only on the scores that they learnt."""
+    def _study(self, task: Task, sizes: Sizes, names: Sequence[str] = (*LEXICAL, "minilm")) -> Study:
+        """With these retrievers, those that were trained, and those that were distilled from these scores."""
         distilled = sorted(self._folder(task, "").glob(f"*{DISTILLED}*"))
         trained = [self._options.base] if self._options.base else []
-        retrievers = store_retrievers(map(load_retriever, (*RETRIEVERS, *map(str, [*trained, *distilled]))), task)
+        retrievers = store_retrievers(map(load_retriever, (*names, *map(str, [*trained, *distilled]))), task)
         learnt = {folder.name: task.queries_at(_learnt(task, _n_anchors(folder))) for folder in distilled}
         texts = {name: [query.marked_text for query in queries] for name, queries in learnt.items()}
         return Study(task, retrievers, sizes, learnt_from=texts)
