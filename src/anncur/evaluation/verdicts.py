@@ -20,7 +20,8 @@ def all_positive(differences: Sequence[float], told: str) -> Finding | None:
     """Whether all differences go the way of the claim."""
     if not differences:
         return None
-    span = f"from {100 * min(differences):+.1f} to {100 * max(differences):+.1f}, {len(differences)} cells"
+    cells = "1 cell" if len(differences) == 1 else f"{len(differences)} cells"
+    span = f"from {100 * min(differences):+.1f} to {100 * max(differences):+.1f}, {cells}"
     verdict = agreement([difference > 0 for difference in differences])
     return verdict, f"{100 * np.mean(differences):+.1f} {told} ({span})"
 
