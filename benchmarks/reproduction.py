@@ -53,7 +53,7 @@ LARGE = Sizes(n_tests=N_TESTS)
 NEGATIVES_SHAPE = (200, 1000)  # queries and items that models with other negatives are compared on
 WORLD_SIZES = (5_000, 10_000, 20_000, 50_000)
 N_TOP = 24  # items of a query that dual encoders learn from
-N_TIMED, TIMED_SIZES = 100, (5_000, 50_000)  # queries and items of the trainings whose time is compared
+N_TIMED, TIMED_SIZES = 100, (5_000, 20_000)  # queries and items of the trainings whose time is compared
 CURVES = ("recall-at-depth", "recall-at-cost", "anchor-queries")
 
 
