@@ -70,9 +70,9 @@ def trainings(larger: float) -> list[Row]:
     ]
 
 
-def item_item(fixed: float, item_cur: float, anncur: float) -> list[Row]:
+def item_item(fixed: float, item_cur: float, anncur: float, depth: int = 200) -> list[Row]:
     return [
-        row("item-item", method, {"recall": recall}, k=100, n_rerank=200, n_anchor_items=anchors)
+        row("item-item", method, {"recall": recall}, k=100, n_rerank=depth, n_items=1000, n_anchor_items=anchors)
         for method, recall, anchors in (("fixedITEM", fixed, None), ("itemCUR", item_cur, 50), (ANNCUR, anncur, 50))
     ]
 
@@ -124,6 +124,7 @@ JUDGED: list[tuple[str, list[Row], str]] = [
     ("Our cutoff cures", grid({ANNCUR: 0.3, CUT: 0.79}), CONFIRMED),
     ("Our cutoff cures", grid({ANNCUR: 0.3, CUT: 0.4}), REFUTED),
     ("itemCUR", item_item(0.1, 0.5, 0.9), CONFIRMED),
+    ("itemCUR", item_item(0.1, 0.5, 0.9) + item_item(1.0, 1.0, 1.0, depth=1000), CONFIRMED),  # of all items
     ("itemCUR", item_item(0.1, 0.9, 0.5), DIFFERENT),
     ("itemCUR", item_item(0.9, 0.5, 0.1), REFUTED),
 ]

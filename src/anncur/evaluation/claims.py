@@ -223,9 +223,9 @@ def _dips(rows: Sequence[Row], method: str) -> list[float]:
 def _item_item_order(rows: Sequence[Row]) -> Finding | None:
     differences: list[float] = []
     for some in grouped(select(rows, experiment="item-item"), "world", "scorer", "data", "k", "n_rerank").values():
-        k, depth = some[0].cell.k, some[0].cell.n_rerank
-        fixed = _recalls(some, FIXED_ITEM)
-        if k == 100 and (depth or 0) >= 100 and fixed:
+        cell, fixed = some[0].cell, _recalls(some, FIXED_ITEM)
+        is_all = cell.n_rerank == cell.n_items  # which all of them find everything in
+        if cell.k == 100 and (cell.n_rerank or 0) >= 100 and fixed and not is_all:
             for n_anchor_items in distinct(some, "n_anchor_items"):
                 same = select(some, n_anchor_items=n_anchor_items)
                 item_cur, anncur = (mean(select(same, method=name), "recall") for name in (ITEM_CUR, ANNCUR))
