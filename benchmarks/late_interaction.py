@@ -16,6 +16,7 @@ from anncur.items import Item, Query
 
 ITEM_TOKENS, LONG_ITEM_TOKENS, QUERY_TOKENS = 40, 128, 32  # an entity's, a document's, a query's; more are cut off
 TEXTS_AT_ONCE = 64
+MOST_BLOCKS = 128  # of items, whose tokens are kept
 
 
 class MiniLMTokens:
@@ -65,22 +66,24 @@ class MaxSim:
 
 
 class LateInteraction:
-    """A scorer over documents, which keeps the tokens of everything that it has seen."""
+    """A scorer over documents, which keeps the tokens of queries, and of the blocks of items that it saw last."""
 
     def __init__(self) -> None:
         self._tokens: MiniLMTokens | None = None
-        self._items: dict[tuple[str, ...], MaxSim] = {}
+        self._blocks: dict[tuple[str, ...], MaxSim] = {}
         self._queries: dict[str, FloatMatrix] = {}
 
     def score(self, query: Query, items: Sequence[Item]) -> FloatVector:
         """(n_items,)"""
         self._tokens = self._tokens or MiniLMTokens()
-        text, ids = text_near(query), tuple(item.id for item in items)
+        text, texts = text_near(query), tuple(item.full_text for item in items)
         if text not in self._queries:
             (self._queries[text],) = self._tokens.vectors([text], QUERY_TOKENS)
-        if ids not in self._items:
-            self._items[ids] = MaxSim(items, self._tokens, most=LONG_ITEM_TOKENS)
-        return self._items[ids].row(self._queries[text])
+        block = self._blocks.pop(texts, None) or MaxSim(items, self._tokens, most=LONG_ITEM_TOKENS)
+        self._blocks[texts] = block
+        if len(self._blocks) > MOST_BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        return block.row(self._queries[text])
 
 
 def text_near(query: Query, n_words: int = 8) -> str:

@@ -186,8 +186,9 @@ class Reproduction:
     def _studies(self, scorers: Sequence[str]) -> Iterator[Study]:
         """Every world with every scorer, and how long a pair takes."""
         for name in self._options.world:
+            world = self._world(name)
             for scorer in scorers:
-                task = self._task(self._world(name), scorer)
+                task = self._task(world, scorer)
                 pace = seconds_per_call(load_scorer(scorer), task.items, task.queries[0])
                 yield self._study(replace(task, seconds_per_pair=pace), self._small)
 
@@ -198,11 +199,11 @@ class Reproduction:
     def _task(self, world: World, scorer: str) -> Task:
         return read_task(world, scorer, self._options.work, self._progress)
 
-    def _study(self, task: Task, sizes: Sizes, names: Sequence[str] = (*LEXICAL, "minilm")) -> Study:
-        """With these retrievers, those that were trained, and those that were distilled from these scores."""
+    def _study(self, task: Task, sizes: Sizes, names: Sequence[str] | None = None) -> Study:
+        """With these retrievers, by default all, and those that were distilled from these scores."""
         distilled = sorted(self._folder(task, "").glob(f"*{DISTILLED}*"))
-        trained = [self._options.base] if self._options.base else []
-        retrievers = store_retrievers(map(load_retriever, (*names, *map(str, [*trained, *distilled]))), task)
+        names = names or [*LEXICAL, "minilm", *([str(self._options.base)] if self._options.base else [])]
+        retrievers = store_retrievers(map(load_retriever, (*names, *map(str, distilled))), task)
         learnt = {folder.name: task.queries_at(_learnt(task, _n_anchors(folder))) for folder in distilled}
         texts = {name: [query.marked_text for query in queries] for name, queries in learnt.items()}
         return Study(task, retrievers, sizes, learnt_from=texts)
@@ -247,7 +248,7 @@ def main() -> None:
     parser.add_argument("--base", type=Path, help="the folder of a dual encoder that was trained on links")
     parser.add_argument("--items", type=int, default=2000, help="of a world are scored by cross-encoders")
     parser.add_argument("--seeds", type=int, default=5, help="of the scoreboard and of the heatmaps")
-    parser.add_argument("--world", action="append", choices=WORLDS, help="only this one; may be repeated")
+    parser.add_argument("--world", action="append", choices=WORLDS, help="only this one, in parts that go by world")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")
     options = parser.parse_args()
     options.world = options.world or list(WORLDS)

@@ -85,6 +85,7 @@ def of_size(*recalls: float) -> list[Row]:
     ]
 
 
+TIED = [at_cost(ANNCUR, 1.0, anchors=anchors) for anchors in (50, 100)]
 JUDGED: list[tuple[str, list[Row], str]] = [
     ("less skewed", heads("histogram", "scorer", "value", 0.5, 3.0, part="skewness"), CONFIRMED),
     ("less skewed", heads("histogram", "scorer", "value", 3.0, 0.5, part="skewness"), REFUTED),
@@ -99,6 +100,9 @@ JUDGED: list[tuple[str, list[Row], str]] = [
     ("scratch+ce", [at_cost(ANNCUR, 0.60, k=1, anchors=250), at_cost("rerank scratch+ce@500", 0.8, k=1)], REFUTED),
     ("best share", [at_cost(ANNCUR, 0.9, anchors=250), at_cost(ANNCUR, 0.8, anchors=50)], CONFIRMED),
     ("best share", [at_cost(ANNCUR, 0.8, anchors=250), at_cost(ANNCUR, 0.9, anchors=50)], DIFFERENT),
+    ("best share", TIED, NOT_MEASURED),  # equally good
+    ("best share", [*TIED, at_cost(ANNCUR, 0.9, k=50, anchors=250)], CONFIRMED),
+    ("scratch+ce", [at_cost("rerank scratch+ce@500", 0.8, k=1)], NOT_MEASURED),  # of a run that was stopped
     ("More anchor queries", series("anchor-queries", "n_anchor_queries", ANNCUR, [0.1, 0.2, 0.3]), CONFIRMED),
     ("More anchor queries", series("anchor-queries", "n_anchor_queries", ANNCUR, [0.1, 0.4, 0.3]), DIFFERENT),
     ("More anchor queries", series("anchor-queries", "n_anchor_queries", ANNCUR, [0.3, 0.2, 0.1]), REFUTED),
@@ -125,6 +129,7 @@ JUDGED: list[tuple[str, list[Row], str]] = [
     ("Our cutoff cures", grid({ANNCUR: 0.3, CUT: 0.4}), REFUTED),
     ("itemCUR", item_item(0.1, 0.5, 0.9), CONFIRMED),
     ("itemCUR", item_item(0.1, 0.5, 0.9) + item_item(1.0, 1.0, 1.0, depth=1000), CONFIRMED),  # of all items
+    ("itemCUR", item_item(0.1, 1.0, 1.0), CONFIRMED),  # no more can be found
     ("itemCUR", item_item(0.1, 0.9, 0.5), DIFFERENT),
     ("itemCUR", item_item(0.9, 0.5, 0.1), REFUTED),
 ]

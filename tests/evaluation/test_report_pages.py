@@ -14,6 +14,7 @@ from anncur.evaluation.experiments.scoreboard import DOCUMENTS
 from anncur.evaluation.experiments.suite import run_experiments
 from anncur.evaluation.intervals import clustered_interval
 from anncur.evaluation.page import Heading, Image, Paragraph, Table, write_pages
+from anncur.evaluation.panels import COLOURS
 from anncur.evaluation.report import latest_data, write_report
 from anncur.evaluation.rows import Cell, Row, RowFile, read_rows
 from toy_studies import make_study, other_head
@@ -189,3 +190,16 @@ def test_the_judges_tables_stand_beside_the_recall_of_the_scorers_own_best(tmp_p
     page = write_report(rows, tmp_path)[0].read_text(encoding="utf-8")
     for what, line in {"nDCG@10 by": "30.0 | 25.0", "R@100 by": "20.0 | 50.0", "own top 10": "10.0 | 90.0"}.items():
         assert f"| posterior | {line} |" in page.split(what)[1].split("\n\n")[1]
+
+
+def test_figures_keep_the_colours_of_lines(tmp_path: Path) -> None:
+    import matplotlib.colors
+    import numpy as np
+    from PIL import Image
+
+    write_report(board({f"method {place}": [[4, 3, 2, place % 4]] for place in range(len(COLOURS))}), tmp_path)
+    (file,) = (tmp_path / "figures").glob("scoreboard-*.png")
+    drawn = np.array(Image.open(file).convert("RGB").getcolors(maxcolors=1 << 24), dtype=object)[:, 1].tolist()
+    for colour in COLOURS:
+        wanted = np.array(matplotlib.colors.to_rgb(colour)) * 255
+        assert np.abs(np.array(drawn) - wanted).max(axis=1).min() <= 4, colour

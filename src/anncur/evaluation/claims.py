@@ -1,7 +1,8 @@
 """The paper's claims, each judged by rows: confirmed, refuted, different, or not measured, with the number.
 
-A claim about many cells is confirmed where all of them agree, refuted where none does, and different between. Reads
-rows, feeds the report; measures nothing itself."""
+A claim about many cells is confirmed where all of them agree, refuted where none does, and different between; the best
+share of the budget is judged by its median, and one falling curve shows that curves aren't monotone. Reads rows, feeds
+the report; measures nothing itself."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import numpy as np
 from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
 from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCORING, VECTORS
 from anncur.evaluation.experiments.models import PAIR, TRAINING
-from anncur.evaluation.paper import ANNCUR, best_splits
+from anncur.evaluation.paper import ANNCUR, best_splits, equally_good_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.evaluation.study import DISTILLED
 from anncur.evaluation.verdicts import (
@@ -67,10 +68,14 @@ def judge_claims(rows: Sequence[Row]) -> list[Verdict]:
 
 def at_cost(rows: Iterable[Row]) -> list[Row]:
     """The curves over cost with the most anchor queries of each world, with the best split of each cost."""
-    best = best_splits(select(rows, experiment="recall-at-cost"))
+    return best_splits(_most_anchors(select(rows, experiment="recall-at-cost")))
+
+
+def _most_anchors(rows: Iterable[Row]) -> list[Row]:
+    """Those with the most anchor queries of each world."""
     return [
         row
-        for some in grouped(best, "world", "scorer", "data").values()
+        for some in grouped(rows, "world", "scorer", "data").values()
         for row in select(some, n_anchor_queries=distinct(some, "n_anchor_queries")[-1])
     ]
 
@@ -105,12 +110,17 @@ def _recalls(rows: Iterable[Row], beginning: str) -> list[float]:
 
 
 def _best_share(rows: Sequence[Row]) -> Finding | None:
-    best = [row.cell for row in at_cost(rows) if row.cell.method == ANNCUR and (row.cell.k or 0) >= 10]
-    shares = [(cell.n_anchor_items or 0) / (cell.cost or 1) for cell in best]
-    if not shares:
+    """Cells with several equally good splits, which have found all that can be found, tell nothing."""
+    tried = _most_anchors(select(rows, experiment="recall-at-cost", method=ANNCUR))
+    best = equally_good_splits([row for row in tried if (row.cell.k or 0) >= 10])
+    cells = [equal[0].cell for equal in best if len(equal) == 1]
+    if not cells:
         return None
-    low, middle, high = np.quantile(shares, [0.25, 0.5, 0.75])
-    told = f"median {middle:.0%}, half of {len(shares)} cells between {low:.0%} and {high:.0%}"
+    low, middle, high = np.quantile(
+        [(cell.n_anchor_items or 0) / (cell.cost or 1) for cell in cells], [0.25, 0.5, 0.75]
+    )
+    told = f"median {middle:.0%}, half of {len(cells)} cells between {low:.0%} and {high:.0%}"
+    told += f"; in {len(best) - len(cells)} others several splits are equally good" if len(best) > len(cells) else ""
     return (CONFIRMED if 0.4 <= middle <= 0.6 else DIFFERENT), told
 
 
@@ -137,12 +147,13 @@ def _distilled_are_not_monotone(rows: Sequence[Row]) -> Finding | None:
 
 
 def _emb_is_easier(rows: Sequence[Row]) -> Finding | None:
-    """Where anchors are equal in number, recall collapses for both: that is another claim."""
+    """Judged where anchors are not equal in number: the collapse where they are is another claim, and told beside."""
     heat = select(rows, experiment="heatmap", method=ANNCUR)
     unequal = [row for row in heat if row.cell.n_anchor_queries != row.cell.n_anchor_items]
-    return all_positive(
-        _heads(unequal, "recall"), "points of recall more for [EMB], mean of the heatmap off its diagonal"
-    )
+    on_diagonal = _heads([row for row in heat if row.cell.n_anchor_queries == row.cell.n_anchor_items], "recall")
+    told = "points of recall more for [EMB], mean of the heatmap off its diagonal"
+    told += f" ({100 * np.mean(on_diagonal):+.1f} on it)" if on_diagonal else ""
+    return all_positive(_heads(unequal, "recall"), told)
 
 
 def _emb_has_lower_rank(rows: Sequence[Row]) -> Finding | None:
@@ -159,10 +170,8 @@ def _emb_is_less_skewed(rows: Sequence[Row]) -> Finding | None:
 
 def _emb_links_as_well(rows: Sequence[Row]) -> Finding | None:
     leads = _heads([row for row in select(rows, experiment="linking") if row.cell.scorer], "accuracy")
-    if not leads:
-        return None
-    told = f"{100 * np.mean(leads):+.1f} points of accuracy for [EMB]"
-    return (CONFIRMED if min(leads) > -0.01 else REFUTED), told
+    told = f"{', '.join(f'{100 * lead:+.1f}' for lead in leads)} points of accuracy for [EMB]"
+    return (agreement([lead > -0.01 for lead in leads]), told) if leads else None
 
 
 def _heads(rows: Sequence[Row], name: str) -> list[float]:
@@ -171,13 +180,19 @@ def _heads(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _pairs_of_heads(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
-    """The means of [EMB] and [CLS]; a scorer's name tells which it is, and the built-in one is [EMB]."""
+    """The means of [EMB] and [CLS] over the cells that both have; a scorer's name tells which it is, and the built-in
+    one is [EMB]."""
+    columns = ("part", "k", "cost", "n_anchor_queries", "n_anchor_items", "n_rerank", "seed")
     pairs = []
-    for some in grouped(rows, "world").values():
-        emb = [row for row in some if "emb" in row.cell.scorer.lower() or row.cell.scorer == "builtin"]
-        cls = [row for row in some if "cls" in row.cell.scorer.lower()]
-        if emb and cls:
-            pairs.append((mean(emb, name), mean(cls, name)))
+    for some in grouped(rows, "world", "n_items").values():
+        emb = grouped(
+            [row for row in some if "emb" in row.cell.scorer.lower() or row.cell.scorer == "builtin"], *columns
+        )
+        cls = grouped([row for row in some if "cls" in row.cell.scorer.lower()], *columns)
+        both = [key for key in emb if key in cls]
+        if both:
+            means = (mean([row for key in both for row in head[key]], name) for head in (emb, cls))
+            pairs.append((next(means), next(means)))
     return pairs
 
 
@@ -224,12 +239,13 @@ def _item_item_order(rows: Sequence[Row]) -> Finding | None:
     differences: list[float] = []
     for some in grouped(select(rows, experiment="item-item"), "world", "scorer", "data", "k", "n_rerank").values():
         cell, fixed = some[0].cell, _recalls(some, FIXED_ITEM)
-        is_all = cell.n_rerank == cell.n_items  # which all of them find everything in
-        if cell.k == 100 and (cell.n_rerank or 0) >= 100 and fixed and not is_all:
+        if cell.k == 100 and (cell.n_rerank or 0) >= 100 and fixed:
             for n_anchor_items in distinct(some, "n_anchor_items"):
                 same = select(some, n_anchor_items=n_anchor_items)
                 item_cur, anncur = (mean(select(same, method=name), "recall") for name in (ITEM_CUR, ANNCUR))
-                differences += [item_cur - fixed[0], anncur - item_cur]
+                differences += [
+                    after - before for before, after in ((fixed[0], item_cur), (item_cur, anncur)) if before < 1
+                ]
     known = [difference for difference in differences if not np.isnan(difference)]
     return all_positive(known, "points from each to the next, k = 100")
 
@@ -264,6 +280,7 @@ def _pair_training_is_flat(rows: Sequence[Row]) -> Finding | None:
             smallest, largest = (mean(select(some, n_items=size), "seconds") for size in (sizes[0], sizes[-1]))
             findings.append((largest / smallest, sizes[-1] / sizes[0]))
     told = ", ".join(f"{times:.2f} times the time for {size:.1f} times the items" for times, size in findings)
+    told += ", what embedding all items takes included"
     return (agreement([times < FLAT for times, _ in findings]), told) if findings else None
 
 
@@ -281,9 +298,9 @@ def _level_with_scratch(rows: Sequence[Row]) -> Finding | None:
     leads = []
     for some in grouped(at_cost(rows), "world", "scorer", "data").values():
         cell = select(some, k=1, cost=distinct(some, "cost")[-1])
-        scratch = _recalls(cell, rerank_name("scratch+ce"))
-        if scratch:
-            leads.append(max(_recalls(cell, ANNCUR)) - max(scratch))
+        ours, scratch = _recalls(cell, ANNCUR), _recalls(cell, rerank_name("scratch+ce"))
+        if ours and scratch:
+            leads.append(max(ours) - max(scratch))
     if not leads:
         return None
     return agreement([lead > -0.01 for lead in leads]), f"{100 * np.mean(leads):+.1f} points at the largest cost, k = 1"

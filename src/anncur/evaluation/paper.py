@@ -77,6 +77,11 @@ def recall_rows(cells: Iterable[Cell], exact_scores: FloatMatrix, guess: Guess) 
 
 def best_splits(rows: Sequence[Row]) -> list[Row]:
     """Of ANNCUR's rows at a cost, those with the best split, chosen on test; the rows of other methods as they are."""
+    return [equal[0] for equal in equally_good_splits(rows)]
+
+
+def equally_good_splits(rows: Sequence[Row]) -> list[list[Row]]:
+    """The same with all splits that are as good as the best: where recall can't rise any more, there are several."""
     columns = (
         "protocol",
         "experiment",
@@ -90,4 +95,8 @@ def best_splits(rows: Sequence[Row]) -> list[Row]:
         "k",
         "cost",
     )
-    return [max(some, key=lambda row: float(row["recall"])) for some in grouped(rows, *columns).values()]
+    found = []
+    for some in grouped(rows, *columns).values():
+        best = max(row["recall"] for row in some)
+        found.append([row for row in some if row["recall"] == best])
+    return found

@@ -68,13 +68,13 @@ def _draw(sheet: Sheet, rows: Sequence[Row], folder: Path) -> Iterator[Picture]:
 
 
 def _save(figure: Figure, file: Path) -> None:
-    """As a PNG with a palette, which is a third as large."""
+    """As a PNG with a palette that keeps the colours of lines, which is a third as large."""
     from PIL import Image
 
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=110)
     with Image.open(drawn) as image:
-        image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+        image.convert("RGB").quantize(N_COLOURS, method=Image.Quantize.FASTOCTREE).save(file, optimize=True)
 
 
 def _put_title(figure: Figure, title: str) -> None:

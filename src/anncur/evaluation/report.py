@@ -29,7 +29,8 @@ documents that no anchor query comes from, all settings are chosen on held-out a
 charged once and everything that was paid for counts, several seeds with 95% intervals over documents. Recall is the
 share of the scorer's own top k that is found; an item tied with the k-th exact score counts as found."""
 VERDICTS = """\
-A claim about many cells is confirmed where all of them agree, refuted where none does, and different between."""
+A claim about many cells is confirmed where all of them agree, refuted where none does, and different between. The best
+share of the budget is judged by its median; and one falling curve shows that curves aren't monotone."""
 PAPER_RANKS = """\
 The paper has 315 for [CLS] and 45 for [EMB] (816 and 354 with random, 396 and 67 with TF-IDF negatives) for 3,374 x
 10,031 scores, by NumPy's tolerance in float32, which for that shape is 1.2e-3 of the largest singular value. Energy is
@@ -107,7 +108,8 @@ def _overview(rows: Sequence[Row]) -> list[list[str]]:
     for (world, scorer), some in grouped(measured, *WORLD).items():
         sizes = distinct(some, "n_items")
         names = ", ".join(dict.fromkeys(row.cell.experiment for row in some))
-        table.append([world, scorer, f"{sizes[-1]:,}" if sizes else "", names])
+        span = dict.fromkeys((*sizes[:1], *sizes[-1:]))
+        table.append([world, scorer, " to ".join(f"{size:,}" for size in span), names])
     return table
 
 

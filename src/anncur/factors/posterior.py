@@ -65,7 +65,7 @@ def fit_items(
 
 
 def centred_items(anchor_scores: FloatMatrix, explained: FloatMatrix | None = None) -> tuple[FloatVector, FloatMatrix]:
-    """Offsets and vectors by the anchor scores alone, which is the long part of `fit_items`."""
+    """Offsets and vectors before other settings come in, which is the long part of `fit_items`."""
     n_items, n_queries = anchor_scores.shape
     offsets = np.zeros(n_items, dtype=np.float32)
     vectors = np.zeros((n_items, n_queries), dtype=np.float32)

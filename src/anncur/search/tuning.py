@@ -1,10 +1,10 @@
 """Tunes the method posterior on held-out anchor queries, by the recall that its own rounds reach.
 
-Chooses what a search begins with, the share of retrievers' vectors, the weight of retrievers in the prior mean, the
-noise and the size of the first round, one after the other; then records what the chosen settings find after how many
-calls, and calibrates the estimate of recall on the same queries. For comparison it also records what re-ranking with
-each retriever would find, and the spectrum of the scores. Reads the exact anchor scores of all items or, when there are
-very many, of a sample; costs no calls."""
+Chooses the share of retrievers' vectors, what a search begins with, the weight of retrievers in the prior mean and
+which of them have a say, the noise and the size of the first round, one after the other; then records what the chosen
+settings find after how many calls, and calibrates the estimate of recall on the same queries. For comparison it also
+records what re-ranking with each retriever would find, and the spectrum of the scores. Reads the exact anchor scores of
+all items or, when there are very many, of a sample; costs no calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
 MOST_CALLS = 500  # that are tried
 BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
-TRIED: dict[str, tuple[Any, ...]] = {  # values of settings, in the order in which they are chosen
+TRIED: dict[str, tuple[Any, ...]] = {  # in the order in which they are chosen
     "side_share": (0.0, 0.1, 0.3, 0.6),
     "opening": (0, 5, 10, 20),
     "weight": (0.0, CAUTION, 1.0),
