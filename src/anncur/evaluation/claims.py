@@ -185,14 +185,13 @@ def _pairs_of_heads(rows: Sequence[Row], name: str) -> list[tuple[float, float]]
     columns = ("part", "k", "cost", "n_anchor_queries", "n_anchor_items", "n_rerank", "seed")
     pairs = []
     for some in grouped(rows, "world", "n_items").values():
-        emb = grouped(
-            [row for row in some if "emb" in row.cell.scorer.lower() or row.cell.scorer == "builtin"], *columns
-        )
-        cls = grouped([row for row in some if "cls" in row.cell.scorer.lower()], *columns)
+        of_emb = [row for row in some if "emb" in row.cell.scorer.lower() or row.cell.scorer == "builtin"]
+        of_cls = [row for row in some if "cls" in row.cell.scorer.lower()]
+        emb, cls = grouped(of_emb, *columns), grouped(of_cls, *columns)
         both = [key for key in emb if key in cls]
         if both:
-            means = (mean([row for key in both for row in head[key]], name) for head in (emb, cls))
-            pairs.append((next(means), next(means)))
+            emb_mean, cls_mean = (mean([row for key in both for row in head[key]], name) for head in (emb, cls))
+            pairs.append((emb_mean, cls_mean))
     return pairs
 
 

@@ -228,11 +228,10 @@ def _curve(column: str, label: str) -> Callable[[Sequence[Row]], Iterator[Block]
 def _depth(rows: Sequence[Row]) -> Iterator[Block]:
     """What the task's judges say, and beside it the recall of the scorer's own best, by calls."""
     for (world, scorer), some in grouped(rows, *WORLD).items():
-        for name in (*MEASURES, "recall"):
-            told = (
-                f"recall of the scorer's own top {some[0].cell.k}" if name == "recall" else f"{name} by the judgements"
-            )
-            yield Paragraph(f"{world}, {scorer}: {told} in %, by calls:")
+        told = {name: f"{name} by the judgements" for name in MEASURES}
+        told["recall"] = f"recall of the scorer's own top {some[0].cell.k}"
+        for name, what in told.items():
+            yield Paragraph(f"{world}, {scorer}: {what} in %, by calls:")
             yield _by_column(some, "cost", name)
 
 
