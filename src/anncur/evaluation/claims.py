@@ -16,6 +16,7 @@ import numpy as np
 from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
 from anncur.evaluation.experiments.matrix import CUT, INVERSE, MIPS, ORACLE, SCORING, VECTORS
 from anncur.evaluation.experiments.models import PAIR, TRAINING
+from anncur.evaluation.linking import MACRO
 from anncur.evaluation.paper import ANNCUR, best_splits, equally_good_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.evaluation.study import DISTILLED
@@ -169,7 +170,8 @@ def _emb_is_less_skewed(rows: Sequence[Row]) -> Finding | None:
 
 
 def _emb_links_as_well(rows: Sequence[Row]) -> Finding | None:
-    leads = _heads([row for row in select(rows, experiment="linking") if row.cell.scorer], "accuracy")
+    linked = [row for row in select(rows, experiment="linking") if row.cell.scorer and row.cell.world != MACRO]
+    leads = _heads(linked, "accuracy")
     told = f"{', '.join(f'{100 * lead:+.1f}' for lead in leads)} points of accuracy for [EMB]"
     return (agreement([lead > -0.01 for lead in leads]), told) if leads else None
 
