@@ -4,10 +4,10 @@
 
 DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `distillation` (of dual encoders, from the [EMB]
 model's scores); `cross-encoders` ([EMB] and [CLS], 500 anchors and 200 tests on --items entities of each test world);
-`linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (the rank
-of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all worlds,
-MaxSim); `training-times` (of pairs, in a small world and in a large one). Exact scores, trainings and rows are kept as
-they are made: run the same again, and it goes on where it was.
+`linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (rank and
+accuracy of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all
+worlds, MaxSim); `training-times` (of pairs, in a small world and in a large one). Exact scores, trainings and rows are
+kept as they are made: run the same again, and it goes on where it was.
 
 Distilled dual encoders start from MiniLM (`scratch+ce`) and from --base, one that was trained on links (`base+ce`).
 They learn from the anchor queries of the scoreboard's first seed, and are compared there and in the paper's protocol
@@ -27,7 +27,7 @@ from anncur.arrays import Positions
 from anncur.candidates.dual_encoder import MINILM
 from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
-from anncur.datasets.zeshel import Zeshel, read_worlds
+from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.experiments.models import MATCH, PAIR, linking, statistics, training_time
 from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
 from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
@@ -50,7 +50,8 @@ N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
 REPORT = Path(__file__).parent.parent / "docs" / "reproduction"
 SMALL = Sizes(n_anchor_queries=(100, 500), grid=(50, 100, 200, 500), n_tests=N_TESTS)
 LARGE = Sizes(n_tests=N_TESTS)
-NEGATIVES_SHAPE = (200, 1000)  # queries and items that models with other negatives are compared on
+N_LINKED = 200  # mentions of a world
+NEGATIVES = ("noun.animal", 200, 250)  # world, queries and items that models with other negatives are compared on
 WORLD_SIZES = (5_000, 10_000, 20_000, 50_000)
 N_TOP = 24  # items of a query that dual encoders learn from
 N_TIMED, TIMED_SIZES = 100, (5_000, 20_000)  # queries and items of the trainings whose time is compared
@@ -154,26 +155,30 @@ class Reproduction:
 
     def linking(self) -> None:
         """The accuracy of all rankers over MiniLM's 64 candidates in the test worlds."""
-        first = load_retriever("minilm")
-        scorers = [*self._scorers(), *map(str, self._options.model)]
-        rankers = {Path(name).name: by_scorer(load_scorer(name), self._progress) for name in scorers}
-        rankers |= {"minilm": by_retriever(first, is_fitted=True), "tfidf": by_retriever(load_retriever("tfidf"))}
-        batch = linking(
-            lambda: (sample_mentions(world, 200) for world in read_worlds(self._data, "test", list(WORLDS))),
-            WORLDS,
-            first,
-            rankers,
-            [Path(name).name for name in scorers],
-        )
-        self.file.make_missing([batch], stage="linking", progress=self._progress)
+        self._link(self._scorers(), "linking")
 
     def negatives(self) -> None:
-        """Rank and distribution of the scores of models that were trained with other negatives."""
-        world = read_world(self._options.data, "noun.animal", *NEGATIVES_SHAPE)
+        """Accuracy of models that were trained with other negatives, rank and distribution of their scores."""
+        world = read_world(self._options.data, *NEGATIVES)
         for model in self._options.model:
-            task = replace(self._task(world, str(model)), name="noun.animal, other negatives")
+            task = replace(self._task(world, str(model)), name=_with_other_negatives(world.name))
             study = self._study(task, replace(self._small, n_anchor_queries=(100,), n_tests=100))
             run_experiments(study, self.file, ["rank", "histogram"], progress=self._progress)
+        if self._options.model:
+            self._link([*map(str, self._options.model)], "linking, other negatives", _with_other_negatives)
+
+    def _link(self, scorers: Sequence[str], stage: str, told: Callable[[str], str] = str) -> None:
+        """Scorers beside what needs none, in the test worlds, which rows know by the names that `told` gives them."""
+        first = load_retriever("minilm")
+        rankers = {Path(name).name: by_scorer(load_scorer(name), self._progress) for name in scorers}
+        rankers |= {"minilm": by_retriever(first, is_fitted=True), "tfidf": by_retriever(load_retriever("tfidf"))}
+
+        def worlds() -> Iterator[LinkingWorld]:
+            for world in read_worlds(self._data, "test", list(WORLDS)):
+                yield replace(sample_mentions(world, N_LINKED), name=told(world.name))
+
+        batch = linking(worlds, [told(name) for name in WORLDS], first, rankers, [Path(name).name for name in scorers])
+        self.file.make_missing([batch], stage=stage, progress=self._progress)
 
     def statistics(self) -> None:
         """How large the worlds are."""
@@ -211,6 +216,11 @@ class Reproduction:
     def _training_time(self, study: Study, method: str, folder: Path) -> None:
         batch = training_time(study, method, _n_anchors(folder), folder)
         self.file.make_missing([batch], stage="training times", progress=self._progress)
+
+
+def _with_other_negatives(world: str) -> str:
+    """What rows call a world where models differ in the negatives that they were trained with."""
+    return f"{world}, other negatives"
 
 
 def _n_anchors(folder: Path) -> int:
