@@ -35,11 +35,12 @@ QUICK = [
 def board(found: dict[str, list[list[int]]], k: int = 4) -> list[Row]:
     """What each method found for the queries of each seed, four queries of two documents."""
     n_seeds = len(next(iter(found.values())))
-    cells = [Cell("scoreboard", "toy", DOCUMENTS, seed=seed, n_anchor_queries=9) for seed in range(n_seeds)]
+    sizes = {"n_anchor_queries": 9, "n_items": 1000}
+    cells = [Cell("scoreboard", "toy", DOCUMENTS, seed=seed, **sizes) for seed in range(n_seeds)]
     rows = [Row(cell, {"groups": [0, 0, 1, 1]}) for cell in cells]
     for method, of_seeds in found.items():
         for seed, counts in enumerate(of_seeds):
-            cell = Cell("scoreboard", "toy", method, seed=seed, k=k, cost=50, n_anchor_queries=9)
+            cell = Cell("scoreboard", "toy", method, seed=seed, k=k, cost=50, **sizes)
             rows.append(Row(cell, {"found": counts, "recall": sum(counts) / (4 * k), "calls": 50, "seconds": 0.1}))
     return rows
 
@@ -97,6 +98,11 @@ def test_where_the_default_is_best_the_report_says_so(tmp_path: Path) -> None:
 def test_the_best_is_in_bold_however_its_mean_was_summed_up(tmp_path: Path) -> None:
     text = write_report(board({"posterior": [[5, 4, 2, 2]]}, k=7), tmp_path)[0].read_text()
     assert "| posterior | **46.4" in text
+
+
+def test_a_board_tells_how_many_items_it_is_of(tmp_path: Path) -> None:
+    text = write_report(board({"posterior": [[4, 4, 4, 2], [4, 4, 4, 4]]}), tmp_path)[0].read_text()
+    assert "9 anchor queries, 1,000 items, 2 seeds" in text
 
 
 def test_before_the_default_is_measured_nothing_is_said_of_it(tmp_path: Path) -> None:

@@ -123,11 +123,11 @@ def _circumstances(rows: Sequence[Row]) -> list[list[str]]:
 
 def _scoreboard(rows: Sequence[Row]) -> Iterator[Block]:
     """A table for each world and k, the best in bold, and where the default method is not the best."""
-    for (world, scorer, n_anchors), some in grouped(rows, *WORLD, "n_anchor_queries").items():
+    for (world, scorer, n_anchors, n_items), some in grouped(rows, *WORLD, "n_anchor_queries", "n_items").items():
         documents = select(some, method=DOCUMENTS)
         measured = [row for row in some if row.cell.method not in (DOCUMENTS, Exhaustive.name)]
         n_seeds = len(distinct(documents, "seed"))
-        yield Heading(f"{world}, {scorer}, {n_anchors} anchor queries, {n_seeds} seeds", 3)
+        yield Heading(f"{world}, {scorer}, {n_anchors:,} anchor queries, {n_items:,} items, {n_seeds} seeds", 3)
         for k in distinct(measured, "k"):
             of_k = select(measured, k=k)
             budgets = distinct(of_k, "cost")
