@@ -46,8 +46,11 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "N_ITEM_ANCHORS": 15,
         "N_TOP": 4,
         "N_TIMED": 10,
+        "TIMED_SIZES": (60, 100),
+        "WORLD_SIZES": (60, 100),
+        "N_LINKED": 10,
+        "NEGATIVES": ("delta", 110, 60),
     }
-    changed |= {"TIMED_SIZES": (60, 100), "WORLD_SIZES": (60, 100), "N_LINKED": 10, "NEGATIVES": ("delta", 110, 60)}
     for name, value in changed.items():
         monkeypatch.setattr(reproduction, name, value)
     return reproduction
