@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import anncur
-from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.evaluation.board import difference
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS, SOUND, Ground, documents, measure_cells
@@ -26,7 +25,8 @@ from anncur.evaluation.rows import Batch, Cell, Row, RowFile, distinct, grouped,
 from anncur.evaluation.study import Sizes, Study, store_retrievers
 from anncur.evaluation.tasks import Task
 from anncur.progress import Progress
-from anncur.search.base import Policy
+from anncur.retrievers.loading import load_retriever
+from anncur.search.base import Method
 from matrices import make_parser, read_task, read_world
 
 EXPERIMENT = "adaptive"
@@ -43,12 +43,12 @@ class Way:
     """A method with a number of anchor queries."""
 
     n_anchors: int
-    policy: Policy
+    method: Method
 
 
 WAYS = {
     **{f"re-rank {name}": Way(200, anncur.Rerank(name)) for name in RETRIEVERS},
-    "ANNCUR": Way(200, anncur.OneShot()),
+    "ANNCUR": Way(200, anncur.Anncur()),
     **{f"ADACUR from {name}": Way(200, anncur.Adacur(retriever=name)) for name in ("bm25", "minilm")},
     "ADACUR from minilm, 20 rounds": Way(200, anncur.Adacur(retriever="minilm", n_rounds=20)),
     "AXN, transductive": Way(200, anncur.Axn(retriever="minilm")),
@@ -98,7 +98,7 @@ def batch(study: Study, name: str, seed: int, ground_of: Callable[[int, int], Gr
     columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": way.n_anchors}
 
     def measure(missing: Sequence[Cell]) -> Iterator[Row]:
-        yield from measure_cells(ground_of(seed, way.n_anchors), way.policy, missing)
+        yield from measure_cells(ground_of(seed, way.n_anchors), way.method, missing)
 
     return Batch([study.cell(EXPERIMENT, name, k=k, cost=budget, **columns) for k, budget in cells()], measure)
 

@@ -60,9 +60,8 @@ def main() -> None:
     scorer = TimedScorer()
     items, queries = texts(N_ITEMS, "item"), texts(N_ANCHORS + N_TESTS, "query")
     index = anncur.Index.build(
-        None,
-        scorer,
         [anncur.Item(str(number), text) for number, text in enumerate(items)],
+        scorer,
         [anncur.Query(text, str(number)) for number, text in enumerate(queries[:N_ANCHORS])],
     )
     tests = [anncur.Query(text, str(N_ANCHORS + number)) for number, text in enumerate(queries[N_ANCHORS:])]
@@ -77,8 +76,8 @@ def main() -> None:
 
 def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) -> list[dict[str, Any]]:
     """Milliseconds per query of every way."""
-    policies = {
-        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(opening=AT_ROUND, first=AT_ROUND, growth=0.0),
+    methods = {
+        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(n_initial=AT_ROUND, first=AT_ROUND, growth=0.0),
         "posterior, its own rounds": anncur.Posterior(),
         f"adacur, {N_ROUNDS} rounds": anncur.Adacur(),
     }
@@ -87,10 +86,10 @@ def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) ->
     found = []
     for n_queries in (1, AT_ONCE):
         ways: dict[str, Callable[[], float]] = {
-            name: lambda n=n_queries, method=policy: overhead(
+            name: lambda n=n_queries, method=method: overhead(
                 lambda: index.search_many(tests[:n], K, BUDGET, method=method), scorer
             )
-            for name, policy in policies.items()
+            for name, method in methods.items()
         }
         ways[f"{N_ROUNDS} bare products with top-k"] = lambda n=n_queries: bare(item_vectors, n)
         if n_queries == 1:  # it has no blocks: every query's anchors are its own

@@ -27,9 +27,9 @@ import anncur
 from anncur.errors import UnstableScorerWarning
 from anncur.evaluation.rows import circumstances
 from anncur.index.build import Settings
-from anncur.index.files import record_file, writer_lock
-from anncur.index.segments import make_draft
 from anncur.scores import StoredChunks
+from anncur.storage.files import record_file, writer_lock
+from anncur.storage.segments import begin_segment
 
 RESULTS = Path(__file__).parent / "results" / "build_cost.jsonl"
 SECONDS_PER_PAIR = 0.001
@@ -66,7 +66,7 @@ def main() -> None:
             status = Path("/proc/self/status").read_text()
             print(re.search(r"VmHWM:\s+(\d+) kB", status)[1])  # of this process alone, unlike what getrusage tells
             return
-        rows = [time_outside_the_scorer(Path(folder)), *peak_memory(), opening(Path(folder))]
+        rows = [time_outside_the_scorer(Path(folder)), *peak_memory(), n_initial(Path(folder))]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with arguments.out.open("w") as file:
         for row in rows:
@@ -89,7 +89,7 @@ def build(path: Path, n_items: int, *, n_queries: int) -> tuple[float, TimedScor
     """The seconds of a build, and its scorer."""
     scorer = TimedScorer()
     started = time.perf_counter()
-    anncur.Index.build(path, scorer, items(n_items), queries(n_queries))
+    anncur.Index.build(items(n_items), scorer, queries(n_queries), path=path)
     return time.perf_counter() - started, scorer
 
 
@@ -109,12 +109,12 @@ def peak_memory() -> Iterator[dict[str, Any]]:
         yield {"what": "peak memory of a build", "n_items": n_items, "peak_mb": int(shown) / 1024}
 
 
-def opening(folder: Path) -> dict[str, Any]:
+def n_initial(folder: Path) -> dict[str, Any]:
     """A million items and 200 anchor queries, with random scores written straight into the matrix."""
     path, scorer = folder / "large.anncur", anncur.load_scorer(TimedScorer())
     parsed = [anncur.Query(text) for text in queries(200)]
     with writer_lock(path):
-        draft = make_draft(path, items(1_000_000), parsed, scorer, settings=Settings(), is_first=True)
+        draft = begin_segment(path, items(1_000_000), parsed, scorer, settings=Settings(), is_first=True)
         chunks = StoredChunks(str(path / "segments" / draft.name / "scores"), draft.plan)
         rng = np.random.default_rng(0)
         for chunk in range(draft.plan.n_chunks):
@@ -122,7 +122,7 @@ def opening(folder: Path) -> dict[str, Any]:
             chunks.write(chunk, rng.normal(size=(stop - start, 200)).astype(np.float32))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnstableScorerWarning)  # random scores are not those of this scorer
-        anncur.Index.build(path, scorer, items(1_000_000), parsed)
+        anncur.Index.build(items(1_000_000), scorer, parsed, path=path)
     hashing, opened = [], []
     for _ in range(3):
         started = time.perf_counter()

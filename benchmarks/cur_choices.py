@@ -28,7 +28,7 @@ from anncur.datasets.sample import (
 from anncur.evaluation.recall import mean_recall
 from anncur.evaluation.rows import circumstances
 from anncur.factors.cur import PAPER_CUTOFF
-from anncur.index.folder import FolderStorage
+from anncur.index.folder import FolderBackend
 from anncur.scorers.stored import StoredScorer
 
 CELLS = [(1, 50), (1, 100), (1, 200), (10, 50), (10, 100), (10, 200), (50, 100), (50, 200)]  # k and budget
@@ -60,7 +60,7 @@ def rows() -> Iterator[dict[str, Any]]:
         chosen = np.random.default_rng(seed).permutation(len(all_anchors))[:N_ANCHOR_QUERIES]
         anchor_queries = [all_anchors[position] for position in chosen]
         for anchors in ANCHOR_METHODS:
-            index = anncur.Index.build(None, scorer, items, anchor_queries, anchors=anchors, retrievers=(), seed=seed)
+            index = anncur.Index.build(items, scorer, anchor_queries, anchors=anchors, retrievers=(), seed=seed)
             truth = index.search_many(test_queries, 50, method="exhaustive")
             for k, budget in CELLS:
                 for tuning, method in methods(budget).items():
@@ -71,18 +71,18 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def stored_scorer() -> StoredScorer:
     """The built-in cross-encoder's scores, of anchor queries from the ready index and of test queries."""
-    version = FolderStorage(SAMPLE_INDEX).newest()
+    version = FolderBackend(SAMPLE_INDEX).newest()
     exact_scores = np.vstack([version.vectors().T, sample_test_scores()])
     ids = [item.id for item in version.items()]
     return StoredScorer(exact_scores, [*version.queries(), *sample_test_queries()], ids)
 
 
-def methods(budget: int) -> dict[str, anncur.OneShot]:
+def methods(budget: int) -> dict[str, anncur.Anncur]:
     """The ways to set split and cutoff."""
     return {
-        "tuned split and cutoff": anncur.OneShot(),
-        "half, tuned cutoff": anncur.OneShot(budget // 2),
-        "half, paper's cutoff": anncur.OneShot(budget // 2, PAPER_CUTOFF),
+        "tuned split and cutoff": anncur.Anncur(),
+        "half, tuned cutoff": anncur.Anncur(budget // 2),
+        "half, paper's cutoff": anncur.Anncur(budget // 2, PAPER_CUTOFF),
     }
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from anncur.candidates.loading import load_retriever
 from anncur.datasets.sample import sample_items, sample_test_queries, sample_test_scores
 from anncur.evaluation.rows import circumstances
 from anncur.ranking import top_k
+from anncur.retrievers.loading import load_retriever
 
 CELLS = [(k, budget) for k in (1, 10, 50, 100) for budget in (50, 100, 200) if budget > k]
 OTHERS = ("tfidf", "bm25", "minilm")

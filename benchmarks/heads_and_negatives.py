@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from anncur.arrays import FloatMatrix
-from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.linking import by_scorer, link, sample_mentions
 from anncur.evaluation.rows import circumstances
-from anncur.factors.cur import energy_rank, numerical_rank
+from anncur.factors.cur import numerical_rank, variance_rank
 from anncur.progress import Progress
+from anncur.retrievers.loading import load_retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
@@ -124,7 +124,7 @@ def ranks(matrix: FloatMatrix) -> dict[str, Any]:
         "rank": own.rank,
         "tolerance": own.tolerance,
         "rank_at_the_papers_tolerance": numerical_rank(matrix, tolerance=PAPER_TOLERANCE).rank,
-        **{f"energy_rank_{share:.0%}": energy_rank(matrix - matrix.mean(), share) for share in SHARES},
+        **{f"energy_rank_{share:.0%}": variance_rank(matrix - matrix.mean(), share) for share in SHARES},
     }
 
 

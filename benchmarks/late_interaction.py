@@ -25,7 +25,7 @@ class MiniLMTokens:
     def __init__(self) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        from anncur.candidates.dual_encoder import minilm_folder
+        from anncur.retrievers.dual_encoder import minilm_folder
 
         self._model = AutoModel.from_pretrained(minilm_folder()).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())

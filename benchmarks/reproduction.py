@@ -24,8 +24,6 @@ from typing import Literal
 import numpy as np
 
 from anncur.arrays import Positions
-from anncur.candidates.dual_encoder import MINILM
-from anncur.candidates.loading import load_retriever
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.experiments.models import MATCH, PAIR, linking, statistics, training_time
@@ -36,8 +34,10 @@ from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import RowFile
 from anncur.evaluation.study import DISTILLED, Sizes, Study, nested_items, store_retrievers
 from anncur.evaluation.tasks import Task
-from anncur.index.plan import seconds_per_call
+from anncur.planning.plan import seconds_per_call
 from anncur.progress import Progress
+from anncur.retrievers.dual_encoder import MINILM
+from anncur.retrievers.loading import load_retriever
 from anncur.scorers.loading import load_scorer
 from anncur.training.distillation import ScoredQueries
 from anncur.training.distillation_job import DistillationJob, distill

@@ -19,10 +19,10 @@ import numpy as np
 
 import anncur
 from anncur.evaluation.rows import circumstances
-from anncur.index.build import Learned
 from anncur.index.snapshot import Snapshot, make_snapshot
 from anncur.scorers.stability import StabilityWatch
-from anncur.search.split import SplitTable
+from anncur.search.splits import SplitTable
+from anncur.tuning.derive import Derived
 from turns import bare_search, overhead, take_turns
 
 WIDTH, BUDGET, N_ANCHOR_ITEMS, K = 200, 200, 100, 10
@@ -106,14 +106,14 @@ class RandomStorage:
     def load(self) -> Snapshot:
         """The only version there is."""
         no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))  # so half of the budget goes to anchors
-        learned = Learned(np.empty(0, dtype=np.int64), no_splits)
-        return make_snapshot(1, [], self._items, self.item_vectors, learned=learned, retrievers={}, seed=0)
+        derived = Derived(np.empty(0, dtype=np.int64), no_splits)
+        return make_snapshot(1, [], self._items, self.item_vectors, derived=derived, retrievers={}, seed=0)
 
 
 def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
     """An index, and its vectors."""
-    storage = RandomStorage(n_items)
-    return anncur.Index(anncur.load_scorer(scorer), storage, watch=StabilityWatch()), storage.item_vectors
+    backend = RandomStorage(n_items)
+    return anncur.Index(anncur.load_scorer(scorer), backend, watch=StabilityWatch()), backend.item_vectors
 
 
 def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: int) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anncur
-from anncur.index.manifest import FORMATS
+from anncur.storage.manifest import FORMATS
 
 OUT = Path(__file__).parent.parent / "tests" / "reliability" / "golden" / f"format-{FORMATS[-1]}"
 QUERIES = ["a [bat] that eats fruit", "birds of the night", "the largest cat"]
@@ -44,7 +44,7 @@ def main() -> None:
     """Build, add and remove, and keep just what the last version needs."""
     if OUT.exists():
         sys.exit(f"{OUT} is there; a golden index is never written twice")
-    index = anncur.Index.build(OUT, LettersInCommon(), ITEMS, QUERIES, items_per_chunk=2)
+    index = anncur.Index.build(ITEMS, LettersInCommon(), QUERIES, path=OUT, items_per_chunk=2)
     index.add(ADDED)
     index.remove(["dodo"])
     index.gc()

@@ -48,9 +48,9 @@ def split_by_document(mentions: list[dict[str, Any]], rng: np.random.Generator) 
     of_test = set(documents[: len(documents) // 4])
     chosen: tuple[list[Any], list[Any]] = ([], [])
     for mention in (mentions[position] for position in rng.permutation(len(mentions))):
-        side = chosen[mention["context_document_id"] in of_test]
-        if sum(m["label_document_id"] == mention["label_document_id"] for m in side) < 4:
-            side.append(mention)
+        embeddings_of = chosen[mention["context_document_id"] in of_test]
+        if sum(m["label_document_id"] == mention["label_document_id"] for m in embeddings_of) < 4:
+            embeddings_of.append(mention)
     return chosen[0][:N_ANCHORS], chosen[1][:N_TEST]
 
 

@@ -20,10 +20,10 @@ def main() -> None:
     items, queries = sample_items(), sample_test_queries()
     with show_progress(as_json=False) as progress:
         anncur.Index.build(
-            SAMPLE_INDEX,
-            scorer,
             items,
+            scorer,
             sample_anchor_queries(),
+            path=SAMPLE_INDEX,
             retrievers=("bm25", "tfidf"),
             scorer_name="builtin",
             progress=progress,

@@ -74,7 +74,7 @@ def test_a_data_frame_is_refused_with_the_way_to_its_records() -> None:
 
 
 def test_exactly_one_bracket_marks_the_mention() -> None:
-    query = Query.parse("small [bat] that eats fruit")
+    query = Query.marked("small [bat] that eats fruit")
     assert query == Query("small bat that eats fruit", mention=(6, 9))
     assert query.marked_text == "small [bat] that eats fruit"
 
@@ -83,19 +83,19 @@ def test_exactly_one_bracket_marks_the_mention() -> None:
     "text", ["no brackets", "[one] and [two]", "never [closed", "closed] never opened", "empty []"]
 )
 def test_anything_else_is_plain_text(text: str) -> None:
-    assert Query.parse(text) == Query(text)
+    assert Query.marked(text) == Query(text)
 
 
 def test_a_backslash_escapes_a_bracket() -> None:
-    assert Query.parse(r"array\[0] of [bats]") == Query("array[0] of bats", mention=(12, 16))
-    assert Query.parse(r"array\[0]") == Query("array[0]")
+    assert Query.marked(r"array\[0] of [bats]") == Query("array[0] of bats", mention=(12, 16))
+    assert Query.marked(r"array\[0]") == Query("array[0]")
 
 
 @given(before=plain_text, inside=plain_text, after=plain_text)
 def test_marked_text_is_what_was_parsed(before: str, inside: str, after: str) -> None:
     marked = f"{before}[{inside}]{after}"
     if (before + inside + after).strip():
-        query = Query.parse(marked)
+        query = Query.marked(marked)
         assert query.marked_text == marked
         assert query.mention is not None
         assert query.text[slice(*query.mention)] == inside
@@ -115,7 +115,7 @@ def test_a_query_dict_may_give_the_span() -> None:
 @pytest.mark.parametrize("empty", ["", "  ", "\n"])
 def test_an_empty_query_is_refused(empty: str) -> None:
     with pytest.raises(InputError, match="some text"):
-        Query.parse(empty)
+        Query.marked(empty)
 
 
 def test_positions_and_ids_belong_together() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import anncur
-from anncur.candidates.stored import StoredRetriever
 from anncur.evaluation.study import Sizes, Study
 from anncur.evaluation.tasks import ItemScores, Task
+from anncur.retrievers.stored import StoredRetriever
 from worlds import HashedVectors, low_rank_scores
 
 N_QUERIES, N_ITEMS, N_ITEM_QUERIES = 60, 150, 20

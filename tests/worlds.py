@@ -41,7 +41,7 @@ class World:
         self.scorer = CountingScorer(StoredScorer(exact_scores, self.queries, [item.id for item in self.items]))
 
     def index(self, n_anchors: int, **options: Any) -> anncur.Index:
-        index = anncur.Index.build(None, self.scorer, self.items, self.queries[:n_anchors], **options)
+        index = anncur.Index.build(self.items, self.scorer, self.queries[:n_anchors], **options)
         self.scorer.pairs.clear()
         return index
 

@@ -1,39 +1,111 @@
 """Find the k items that an expensive scorer likes best, without scoring them all.
 
-index = anncur.Index.build(None, scorer, items, anchor_queries)
-hits = index.search("small [bat] that eats fruit", k=10, budget=200)
+index = anncur.Index.build(items, scorer, anchor_queries)
+hits = index.search("what I look for", k=10, budget=200)
 """
 
-from anncur.datasets.jsonl import read_items, read_queries
-from anncur.errors import AnncurError
-from anncur.index.index import Index
-from anncur.items import Corpus, Item, Query
-from anncur.ranking import Hit, Hits
-from anncur.scorers.base import Scorer
-from anncur.scorers.loading import load_scorer
-from anncur.search.adacur import Adacur
-from anncur.search.axn import Axn
-from anncur.search.one_shot import OneShot
-from anncur.search.posterior import Posterior
-from anncur.search.rerank import Rerank
+import logging
 
-__version__ = "0.1.0"
+from anncur.datasets.jsonl import read_items, read_queries
+from anncur.errors import (
+    AnncurError,
+    AnncurWarning,
+    BudgetError,
+    ChangedScorerWarning,
+    DamagedError,
+    DamagedWarning,
+    DeadlineError,
+    DuplicateIdError,
+    FileFormatError,
+    FingerprintError,
+    InputError,
+    InvalidTextError,
+    LockedError,
+    ResumeError,
+    RetrieverError,
+    ScorerError,
+    ScorerOutputError,
+    SpendCapError,
+    StorageError,
+    UnknownIdError,
+    UnstableScorerWarning,
+)
+from anncur.index.index import Index, IndexInfo
+from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
+from anncur.planning.plan import BuildPlan, plan
+from anncur.planning.suitability import Suitability
+from anncur.progress import Progress, ProgressLike
+from anncur.ranking import Hit, Hits, Round
+from anncur.retrievers.base import Retriever
+from anncur.retrievers.loading import RetrieverLike
+from anncur.scorers.base import PreparingScorer, Scorer, ScorerLike
+from anncur.scorers.loading import load_scorer
+from anncur.scores import ScoreMatrix
+from anncur.search.adacur import Adacur
+from anncur.search.anncur import Anncur
+from anncur.search.axn import Axn
+from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
+from anncur.search.methods import Exhaustive, Rerank
+from anncur.search.posterior import Posterior
+
+__version__ = "0.2.0"
+
+logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 __all__ = [
     "Adacur",
+    "Anncur",
     "AnncurError",
+    "AnncurWarning",
     "Axn",
+    "BudgetError",
+    "BuildPlan",
+    "ChangedScorerWarning",
     "Corpus",
+    "DamagedError",
+    "DamagedWarning",
+    "DeadlineError",
+    "DuplicateIdError",
+    "Exhaustive",
+    "FileFormatError",
+    "FingerprintError",
     "Hit",
     "Hits",
     "Index",
+    "IndexInfo",
+    "InputError",
+    "InvalidTextError",
     "Item",
-    "OneShot",
+    "ItemLike",
+    "Knowledge",
+    "LockedError",
+    "Method",
     "Posterior",
+    "PreparingScorer",
+    "Progress",
+    "ProgressLike",
+    "Proposal",
     "Query",
+    "QueryBlock",
+    "QueryLike",
     "Rerank",
+    "ResumeError",
+    "Retriever",
+    "RetrieverError",
+    "RetrieverLike",
+    "Round",
+    "ScoreMatrix",
     "Scorer",
+    "ScorerError",
+    "ScorerLike",
+    "ScorerOutputError",
+    "SpendCapError",
+    "StorageError",
+    "Suitability",
+    "UnknownIdError",
+    "UnstableScorerWarning",
     "load_scorer",
+    "plan",
     "read_items",
     "read_queries",
 ]

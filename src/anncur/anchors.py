@@ -52,35 +52,27 @@ def choose_random(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator
 
 
 def choose_pivots(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, floor: float = 1e-7) -> Positions:
-    """The pivots of a QR decomposition: each time the column with the most that the chosen ones don't explain.
+    """The pivots of a QR decomposition: each time the column with the largest residual after the chosen ones.
 
-    Stops early when what is left of every column is below `floor` of the longest: rounding, not signal."""
-    squared_rest = np.einsum("ij,ij->j", columns, columns)
-    least = floor**2 * squared_rest.max(initial=0.0)
-    basis = np.zeros((columns.shape[0], 0))
-    chosen: list[int] = []
-    while len(chosen) < min(n_anchors, columns.shape[0]):
-        pivot = int(np.argmax(squared_rest))
-        if squared_rest[pivot] <= least:
-            break
-        direction = columns[:, pivot]
-        for _ in range(2):  # twice is enough: the second pass removes what rounding left of the basis
-            direction = direction - basis @ (basis.T @ direction)
-        direction /= np.linalg.norm(direction)
-        basis = np.column_stack([basis, direction])
-        squared_rest -= (direction @ columns) ** 2
-        squared_rest[pivot] = -np.inf
-        chosen.append(pivot)
-    return np.array(chosen, dtype=np.int64)
+    Stops early when the residual of every column is below `floor` of the longest: rounding, not signal."""
+    if 0 in columns.shape:
+        return NO_POSITIONS
+    from scipy.linalg import qr  # here, because it takes a while to import
+
+    triangle, pivots = qr(columns, mode="r", pivoting=True)
+    residuals = np.abs(np.diag(triangle))
+    n_chosen = min(n_anchors, int((residuals > floor * residuals[0]).sum()))
+    chosen: Positions = pivots[:n_chosen].astype(np.int64)
+    return chosen
 
 
 def choose_by_leverage(
-    columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, energy: float = 0.95
+    columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, explained_variance: float = 0.95
 ) -> Positions:
-    """Columns drawn by their leverage: their weight in the directions that hold `energy` of the matrix."""
+    """Columns drawn by their leverage: their weight in the components that explain most of the matrix."""
     _, values, right = np.linalg.svd(columns, full_matrices=False)
     held = np.cumsum(values**2) / max(float((values**2).sum()), 1e-300)
-    leverage = (right[: int(np.searchsorted(held, energy)) + 1] ** 2).sum(axis=0)
+    leverage = (right[: int(np.searchsorted(held, explained_variance)) + 1] ** 2).sum(axis=0)
     waiting = rng.exponential(size=len(leverage)) / np.maximum(leverage, 1e-300)  # drawing without replacement
     return np.argsort(waiting, kind="stable")[:n_anchors]
 
@@ -91,24 +83,14 @@ def choose_medoids(
     """The columns nearest to the centres of a k-means clustering, the largest cluster first."""
     if n_anchors == 0:
         return NO_POSITIONS
+    from scipy.cluster.vq import kmeans2
+    from scipy.spatial.distance import cdist
+
     points = columns.T
-    centres = points[rng.permutation(len(points))[:n_anchors]]
-    for _ in range(n_iterations):
-        nearest = _squared_distances(points, centres).argmin(axis=1)
-        sizes = np.bincount(nearest, minlength=n_anchors)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
-    distances = _squared_distances(points, centres)
-    sizes = np.bincount(distances.argmin(axis=1), minlength=n_anchors)
-    medoids = distances.argmin(axis=0)[np.argsort(-sizes, kind="stable")]
+    centres, labels = kmeans2(points, n_anchors, iter=n_iterations, minit="points", missing="warn", rng=rng)
+    sizes = np.bincount(labels, minlength=n_anchors)
+    medoids = cdist(centres, points, "sqeuclidean").argmin(axis=1)[np.argsort(-sizes, kind="stable")]
     return np.array(list(dict.fromkeys(medoids.tolist())), dtype=np.int64)
-
-
-def _squared_distances(points: FloatMatrix, centres: FloatMatrix) -> FloatMatrix:
-    """(n_points, n_centres)"""
-    squared: FloatMatrix = (points**2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres**2).sum(axis=1)
-    return squared
 
 
 ANCHOR_METHODS: dict[str, AnchorMethod] = {

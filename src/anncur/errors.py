@@ -8,17 +8,19 @@
     ├── UnknownIdError (KeyError)          an id that the corpus doesn't hold
     ├── ScorerError (RuntimeError)         the scorer failed
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
-    │   ├── SpendCapError                  the cap on its calls is reached
+    │   ├── SpendCapError                  the cap on its pairs is reached
     │   └── FingerprintError               it is not the scorer that these scores came from
-    ├── PlanError (ValueError)             stored scores were made under another plan
+    ├── RetrieverError (RuntimeError)      a retriever failed, or gave something other than numbers
+    ├── ResumeError (ValueError)           what is stored was begun with other settings
     ├── StorageError (OSError)             a file can't be written or read
     │   ├── DamagedError                   a file is missing, cut short or altered
     │   └── LockedError                    somebody else is writing to the folder
-    ├── BudgetError (RuntimeError)         a policy asked for more calls than the budget holds
+    ├── BudgetError (RuntimeError)         a method asked for more pairs than the budget holds
     └── DeadlineError (TimeoutError)       time ran out
 
     AnncurWarning (UserWarning)
     ├── UnstableScorerWarning              the scorer answers differently to the same pair
+    ├── ChangedScorerWarning               the scorer answers differently than when the index was built
     └── DamagedWarning                     a damaged file was passed over
 
 Imports nothing, so that everything may import it."""
@@ -30,7 +32,7 @@ class AnncurError(Exception):
     """The base of every error that anncur raises on purpose.
 
     `kept` holds what was paid for before the error: `Hits` from a search, a `ScoreMatrix` from a build (pass it back as
-    `Index.build(…, exact_scores=error.kept)` to pay only for the rest)."""
+    `Index.build(…, exact_scores=error.kept)` to pay only for what is missing)."""
 
     kept: object | None = None
 
@@ -67,15 +69,19 @@ class ScorerOutputError(ScorerError, ValueError):
 
 
 class SpendCapError(ScorerError):
-    """The cap on the scorer's calls is reached."""
+    """The cap on the pairs that a scorer may be asked for is reached."""
 
 
 class FingerprintError(ScorerError):
     """The scorer is not the one that the stored scores came from."""
 
 
-class PlanError(AnncurError, ValueError):
-    """Stored scores were made under another plan; the message names the field that differs."""
+class RetrieverError(AnncurError, RuntimeError):
+    """A retriever failed, or gave something other than a finite number per item."""
+
+
+class ResumeError(AnncurError, ValueError):
+    """What is stored was begun with other settings; the message names the one that differs."""
 
 
 class StorageError(AnncurError, OSError):
@@ -91,7 +97,7 @@ class LockedError(StorageError):
 
 
 class BudgetError(AnncurError, RuntimeError):
-    """More exact calls were asked for than the budget holds; none of them was made."""
+    """More pairs were asked for than the budget holds; none of them was scored."""
 
 
 class DeadlineError(AnncurError, TimeoutError):
@@ -104,6 +110,10 @@ class AnncurWarning(UserWarning):
 
 class UnstableScorerWarning(AnncurWarning):
     """The scorer answered differently to the same pair, so its top k is not well defined."""
+
+
+class ChangedScorerWarning(AnncurWarning):
+    """The scorer answers differently than when the index was built, under the same name."""
 
 
 class DamagedWarning(AnncurWarning):

@@ -105,30 +105,24 @@ class Query:
         return cls(f"{item.title} {item.text}".rstrip(), item.id, (0, len(item.title.rstrip())))
 
     @classmethod
-    def parse(cls, marked: str, *, id: str = "") -> Query:
-        r"""Read a string in which exactly one `[…]` marks the mention and `\[` is a plain bracket.
-
-        With no bracket, several of them, or one that never closes, the whole string is plain text."""
-        if not isinstance(marked, str):
-            raise InputError(f"a query must be a string or an anncur.Query, got {type(marked).__name__}")
-        openings = [match.start() for match in _OPENING.finditer(marked)]
-        closing = marked.find("]", openings[0]) if len(openings) == 1 else -1
-        if closing <= (openings[0] + 1 if openings else 0):
-            return cls(_unescape(marked), id)
-        before, inside = _unescape(marked[: openings[0]]), _unescape(marked[openings[0] + 1 : closing])
-        text = before + inside + _unescape(marked[closing + 1 :])
-        return cls(text, id, (len(before), len(before) + len(inside)))
+    def marked(cls, text: str, *, id: str = "") -> Query:
+        r"""Read a text in which exactly one `[…]` marks the mention; `\[` is a plain bracket."""
+        _check_text(text, field="text", owner=("query", id or text))
+        starts = [match.start() for match in _BRACKET.finditer(text)]
+        end = text.find("]", starts[0]) if len(starts) == 1 else -1
+        if len(starts) != 1 or not text[starts[0] + 1 : max(end, 0)].strip():
+            raise InputError(
+                f"a marked query must have exactly one [mention], got {_shown(text)}; write \\[ for a plain bracket, "
+                "or pass the text unmarked"
+            )
+        before, inside = _unescape(text[: starts[0]]), _unescape(text[starts[0] + 1 : end])
+        return cls(before + inside + _unescape(text[end + 1 :]), id, (len(before), len(before) + len(inside)))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Query:
-        """Read a dict with `text`, and perhaps `id` (or `_id`) and `mention` as [start, end].
-
-        Without `mention`, the text is read as `parse` reads a string."""
-        text = _record_text(record, "query")
+        """Read a dict with `text`, and perhaps `id` (or `_id`) and `mention` as [start, end]."""
         query_id = _record_id(record, "query") if "id" in record or "_id" in record else ""
-        if record.get("mention") is None:
-            return cls.parse(text, id=query_id)
-        return cls(text, query_id, record["mention"])
+        return cls(_record_text(record, "query"), query_id, record.get("mention"))
 
 
 ItemLike: TypeAlias = Item | Mapping[str, Any] | str
@@ -217,12 +211,14 @@ def as_item(item: ItemLike, *, position: int) -> Item:
 
 
 def as_query(query: QueryLike) -> Query:
-    """Take a query, a dict or a string with perhaps one `[mention]`."""
+    """Take a query, a dict or a string, which is plain text."""
     if isinstance(query, Query):
         return query
     if isinstance(query, Mapping):
         return Query.from_record(query)
-    return Query.parse(query)
+    if not isinstance(query, str):
+        raise InputError(f"a query must be a string, a dict or an anncur.Query, got {type(query).__name__}")
+    return Query(query)
 
 
 def as_queries(queries: Iterable[QueryLike]) -> list[Query]:
@@ -250,6 +246,15 @@ def duplicate_id(item_id: str, first: int, second: int) -> DuplicateIdError:
     return DuplicateIdError(
         f"ids must be unique, got {_shown(item_id)} at positions {first} and {second}; rename or drop one"
     )
+
+
+def check_new(item: Item, there: Items) -> None:
+    """Refuse an item whose id is taken."""
+    try:
+        there.position(item.id)
+    except UnknownIdError:
+        return
+    raise DuplicateIdError(f"the index already has an item with the id {_shown(item.id)}; remove that first")
 
 
 class TextDigest:
@@ -289,7 +294,7 @@ def metadata_json(item: Item) -> str:
         raise InputError(f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}") from error
 
 
-_OPENING = re.compile(r"(?<!\\)\[")
+_BRACKET = re.compile(r"(?<!\\)\[")
 Owner: TypeAlias = tuple[str, object]  # a kind of thing and the name of one, put into words only where it is wrong
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 

@@ -11,7 +11,10 @@ from typing import Any, overload
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, FloatVector, Positions
+from anncur.errors import InputError
 from anncur.items import Item, Query
+
+SHOWN = 3  # hits in a repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +28,22 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """One round of a search: what was scored, what had been guessed for it, and what the scorer said.
+    """One round of a search: the items that were scored, their score estimates, and their exact scores.
 
-    `is_exploring` marks items that were drawn at random, for `Index.learn` to learn from."""
+    `is_exploring` marks items that were drawn at random, for the query log."""
 
     positions: Positions
-    guesses: FloatVector | None  # None where the method chose without guessing scores, as for fixed anchors
+    guesses: FloatVector | None  # None where the method chose without estimates, as for fixed anchors
     exact_scores: FloatVector
     is_exploring: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Hits(Sequence[Hit]):
     """An answer: the best items first, and what it cost.
 
-    `calls` counts the exact scores paid for. `is_partial` marks an answer that budget or deadline cut short.
-    `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
+    `calls` counts the pairs that were scored. `is_partial` marks an answer that budget or deadline cut short. `seconds`
+    is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
 
     hits: tuple[Hit, ...]
     query: Query
@@ -49,7 +52,7 @@ class Hits(Sequence[Hit]):
     seconds: float = field(compare=False)
     is_partial: bool
     estimated_recall: float | None = None
-    trace: tuple[Round, ...] = field(default=(), compare=False, repr=False)
+    trace: tuple[Round, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -73,6 +76,32 @@ class Hits(Sequence[Hit]):
         """The exact scores, best first."""
         return [hit.score for hit in self.hits]
 
+    @property
+    def n_rounds(self) -> int:
+        """How often the method asked for scores; exploring is no round of its own."""
+        return sum(not step.is_exploring for step in self.trace)
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{hit.id!r}: {hit.score:.4g}" for hit in self.hits[:SHOWN])
+        more = f", … {len(self.hits)} in all" if len(self.hits) > SHOWN else ""
+        return f"<anncur.Hits {{{best}{more}}}, {self.calls} calls{', partial' if self.is_partial else ''}>"
+
+    def _repr_html_(self) -> str:
+        from anncur.notebook import hits_html
+
+        return hits_html(self)
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row per hit: id, score, title, text, and the metadata. Needs pandas."""
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise InputError("to_pandas needs pandas; run pip install pandas") from error
+        rows = [{**hit.item.metadata, **_hit_record(hit)} for hit in self.hits]
+        return pandas.DataFrame(rows, columns=None if rows else ["id", "score", "title", "text"]).drop(
+            columns="metadata", errors="ignore"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: `hits`, `calls`, `seconds`, `estimated_recall`, and what else describes the answer."""
         return {
@@ -80,6 +109,7 @@ class Hits(Sequence[Hit]):
             "method": self.method,
             "hits": [_hit_record(hit) for hit in self.hits],
             "calls": self.calls,
+            "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "is_partial": self.is_partial,
             "estimated_recall": self.estimated_recall,

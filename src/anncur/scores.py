@@ -3,28 +3,32 @@
 Asks the scorer for what is missing, feeds `factors/` and the index. Items in rows, so that a row is an item's vector;
 anchor queries in columns; turned so that higher is better. NaN marks what has not been scored, so that a missing chunk
 can't pass for data. A chunk of items is one unit of work: several processes may fill one stored matrix, in any order,
-and a chunk that two of them score is merely paid for twice."""
+and a chunk that two of them score is merely paid for twice. A stored chunk is written every two seconds while it is
+scored: a kill loses the requests of these seconds and the one in flight, and nothing else."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
-from anncur.errors import DamagedError, FingerprintError, InputError, PlanError, ScorerOutputError, StorageError
+from anncur.errors import DamagedError, FingerprintError, InputError, ResumeError, ScorerOutputError, StorageError
 from anncur.items import Corpus, Item, Query, TextDigest
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.metered import Meter
+from anncur.scorers.meter import Meter
 
 if TYPE_CHECKING:
     import tensorstore
 
-PAIRS_PER_CHUNK = 50_000  # what a kill may cost, against files that are too many
+PAIRS_PER_CHUNK = 50_000  # against files that are too many, or too large to write often
+SECONDS_AT_STAKE = 2.0  # a chunk that is being scored is written this often, so that a kill costs little
 DTYPES = ("float32", "float16")
 
 Known = Callable[[Sequence[Item], Sequence[Query]], FloatMatrix]
@@ -32,8 +36,8 @@ ItemsAt = Callable[[int, int], Sequence[Item]]  # the items from a position up t
 
 
 @dataclass(frozen=True)
-class ScorePlan:
-    """What a matrix is bound to: under another plan its scores would be others.
+class ScoreSpec:
+    """What a matrix is bound to: under another spec its scores would be others.
 
     `anchor_queries` and `items` are digests of texts. The batch size is part of it, because it moves a neural scorer's
     last digits, and so is the number of threads that the scorer says it uses."""
@@ -59,8 +63,8 @@ class ScorePlan:
         n_items: int,
         items_per_chunk: int | None = None,
         dtype: str = "float32",
-    ) -> ScorePlan:
-        """The plan for these queries and items; without `items_per_chunk`, some fifty thousand pairs to a chunk."""
+    ) -> ScoreSpec:
+        """The spec for these queries and items; without `items_per_chunk`, some fifty thousand pairs to a chunk."""
         if dtype not in DTYPES:
             raise InputError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
         return cls(
@@ -76,19 +80,19 @@ class ScorePlan:
             dtype=dtype,
         )
 
-    def check_same(self, other: ScorePlan) -> None:
-        """Refuse another plan than this, and name the first field that differs."""
+    def check_same(self, other: ScoreSpec) -> None:
+        """Refuse another spec than this, and name the first field that differs."""
         if self.scorer != other.scorer:
             raise FingerprintError(
                 f"these exact scores came from the scorer {self.scorer}, not from {other.scorer}; "
-                "use that one, or score anew"
+                "use that one, or build again in another place"
             )
         for field in fields(self):
             ours, theirs = getattr(self, field.name), getattr(other, field.name)
             if ours != theirs:
-                raise PlanError(
+                raise ResumeError(
                     f"these exact scores were made with another {field.name}: {ours!r} then, {theirs!r} now; "
-                    "go on with the same, or score anew"
+                    "resume with the same, or build again in another place"
                 )
 
     @property
@@ -102,16 +106,16 @@ class ScorePlan:
         return start, min(start + self.items_per_chunk, self.n_items)
 
     def to_json(self) -> str:
-        """The plan as text, the same text for the same plan."""
+        """The spec as text, the same text for the same spec."""
         return json.dumps(asdict(self), indent=1, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> ScorePlan:
+    def from_json(cls, text: str | bytes) -> ScoreSpec:
         """Read what `to_json` wrote."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
-            raise DamagedError(f"the plan of some exact scores can't be read: {error}") from error
+            raise DamagedError(f"the spec of some exact scores can't be read: {error}") from error
 
 
 class Chunks(Protocol):
@@ -127,31 +131,31 @@ class Chunks(Protocol):
 
 
 class ScoreMatrix:
-    """Exact scores, items in rows and anchor queries in columns, bound to a plan."""
+    """Exact scores, items in rows and anchor queries in columns, bound to a spec."""
 
-    def __init__(self, plan: ScorePlan, chunks: Chunks) -> None:
-        self.plan = plan
+    def __init__(self, spec: ScoreSpec, chunks: Chunks) -> None:
+        self.spec = spec
         self._chunks = chunks
 
     @classmethod
-    def in_memory(cls, plan: ScorePlan, values: FloatMatrix | None = None) -> ScoreMatrix:
+    def in_memory(cls, spec: ScoreSpec, values: FloatMatrix | None = None) -> ScoreMatrix:
         """A matrix that lives with the process, empty unless `values` are given."""
-        return cls(plan, MemoryChunks(plan, values))
+        return cls(spec, MemoryChunks(spec, values))
 
     @classmethod
-    def stored(cls, location: str, plan: ScorePlan) -> ScoreMatrix:
-        """A matrix at a TensorStore location (a folder, or the address of an object store), new or gone on with."""
-        return cls(plan, StoredChunks(location, plan))
+    def stored(cls, location: str, spec: ScoreSpec) -> ScoreMatrix:
+        """A matrix at a TensorStore location (a folder, or the address of an object store), new or resumed."""
+        return cls(spec, StoredChunks(location, spec))
 
     @property
     def n_items(self) -> int:
         """The number of rows."""
-        return self.plan.n_items
+        return self.spec.n_items
 
     @property
     def n_anchor_queries(self) -> int:
         """The number of columns."""
-        return self.plan.n_anchor_queries
+        return self.spec.n_anchor_queries
 
     def chunk(self, chunk: int) -> FloatMatrix:
         """One chunk in float32."""
@@ -159,16 +163,16 @@ class ScoreMatrix:
 
     def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
         """All chunks in their order, each with the position of its first item."""
-        for chunk in range(self.plan.n_chunks):
-            yield chunk * self.plan.items_per_chunk, self.chunk(chunk)
+        for chunk in range(self.spec.n_chunks):
+            yield chunk * self.spec.items_per_chunk, self.chunk(chunk)
 
     def rows(self, positions: Positions) -> FloatMatrix:
         """The rows at these positions, (n_positions, n_anchor_queries), touching only their chunks."""
-        found = np.empty((len(positions), self.plan.n_anchor_queries), dtype=np.float32)
-        chunks = positions // self.plan.items_per_chunk
+        found = np.empty((len(positions), self.spec.n_anchor_queries), dtype=np.float32)
+        chunks = positions // self.spec.items_per_chunk
         for chunk in np.unique(chunks).tolist():
             wanted = np.flatnonzero(chunks == chunk)
-            found[wanted] = self.chunk(chunk)[positions[wanted] - chunk * self.plan.items_per_chunk]
+            found[wanted] = self.chunk(chunk)[positions[wanted] - chunk * self.spec.items_per_chunk]
         return found
 
     def all(self) -> FloatMatrix:
@@ -180,7 +184,7 @@ class ScoreMatrix:
     @property
     def n_missing(self) -> int:
         """Pairs that are still to be scored; a damaged chunk is missing as a whole."""
-        return sum(int(np.isnan(self._read_or_empty(chunk)).sum()) for chunk in range(self.plan.n_chunks))
+        return sum(int(np.isnan(self._read_or_empty(chunk)).sum()) for chunk in range(self.spec.n_chunks))
 
     def fill(
         self,
@@ -192,33 +196,38 @@ class ScoreMatrix:
         known: Known | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Score what is missing, chunk by chunk; of several shards only every so-many-th chunk.
+        """Score what is missing, chunk by chunk; of `shard` (i, n) only every n-th chunk.
 
-        `known` gives scores that were paid for before, with NaN for those that weren't.
-
-        What was paid for stays in the matrix, also when something fails half-way through a chunk."""
+        `known` gives scores that were paid for before, with NaN for those that weren't. What was paid for stays in the
+        matrix, also when something fails half-way through a chunk."""
         part, n_parts = shard
-        mine = range(part, self.plan.n_chunks, n_parts)
-        sizes = [(stop - start) * len(queries) for start, stop in map(self.plan.chunk_range, mine)]
-        told = _Counted(progress, total=sum(sizes))
+        mine = range(part, self.spec.n_chunks, n_parts)
+        sizes = [(stop - start) * len(queries) for start, stop in map(self.spec.chunk_range, mine)]
+        counter = _Counter(progress, total=sum(sizes))
         for chunk, size in zip(mine, sizes, strict=True):
             values = self._read_or_empty(chunk)
             n_missing = int(np.isnan(values).sum())
-            told.add(size - n_missing)
+            counter.add(size - n_missing)
             if n_missing:
-                items = Corpus(items_at(*self.plan.chunk_range(chunk)))
+                items = Corpus(items_at(*self.spec.chunk_range(chunk)))
                 if known is not None:
                     values = np.where(np.isnan(values), known(items, queries), values).astype(values.dtype)
+                write = partial(self._chunks.write, chunk, values)
                 try:
-                    _fill_values(values, items, queries, scorer, told)
+                    _fill_values(values, items, queries, scorer, counter=counter, flush=_Flush(write))
                 finally:  # whatever happened, keep what was paid for
-                    self._chunks.write(chunk, values)
+                    write()
+
+    def copy_from(self, other: ScoreMatrix) -> None:
+        """Take over all scores of a matrix with the same spec."""
+        for chunk in range(self.spec.n_chunks):
+            self._chunks.write(chunk, other._chunks.read(chunk))
 
     def _read_or_empty(self, chunk: int) -> FloatMatrix:
         try:
             return np.array(self._chunks.read(chunk))
         except DamagedError:
-            return _empty(self.plan, chunk)
+            return _empty(self.spec, chunk)
 
 
 STAGE = "scoring anchor queries"
@@ -227,28 +236,28 @@ STAGE = "scoring anchor queries"
 class MemoryChunks:
     """Chunks of one array."""
 
-    def __init__(self, plan: ScorePlan, values: FloatMatrix | None = None) -> None:
-        empty = np.full((plan.n_items, plan.n_anchor_queries), np.nan, dtype=plan.dtype)
-        self.values: FloatMatrix = empty if values is None else values.astype(plan.dtype, copy=False)
-        self._plan = plan
+    def __init__(self, spec: ScoreSpec, values: FloatMatrix | None = None) -> None:
+        empty = np.full((spec.n_items, spec.n_anchor_queries), np.nan, dtype=spec.dtype)
+        self.values: FloatMatrix = empty if values is None else values.astype(spec.dtype, copy=False)
+        self._spec = spec
 
     def read(self, chunk: int) -> FloatMatrix:
-        return self.values[slice(*self._plan.chunk_range(chunk))]
+        return self.values[slice(*self._spec.chunk_range(chunk))]
 
     def write(self, chunk: int, values: FloatMatrix) -> None:
-        self.values[slice(*self._plan.chunk_range(chunk))] = values
+        self.values[slice(*self._spec.chunk_range(chunk))] = values
 
 
 class StoredChunks:
     """Chunks of a zarr v3 array kept by TensorStore, each with a checksum, written with fsync and rename."""
 
-    def __init__(self, location: str, plan: ScorePlan) -> None:
+    def __init__(self, location: str, spec: ScoreSpec) -> None:
         self.location = location
-        self._plan = plan
-        self._array = _open_array(location, plan)
+        self._spec = spec
+        self._array = _open_array(location, spec)
 
     def read(self, chunk: int) -> FloatMatrix:
-        start, stop = self._plan.chunk_range(chunk)
+        start, stop = self._spec.chunk_range(chunk)
         try:
             values: FloatMatrix = self._array[start:stop].read().result()
         except (ValueError, OSError) as error:
@@ -256,13 +265,13 @@ class StoredChunks:
         return values
 
     def write(self, chunk: int, values: FloatMatrix) -> None:
-        start, stop = self._plan.chunk_range(chunk)
+        start, stop = self._spec.chunk_range(chunk)
         try:
             self._array[start:stop].write(values).result()
         except (ValueError, OSError) as error:
             raise StorageError(
                 f"can't write chunk {chunk} of the exact scores, {values.nbytes:,} bytes, to {self.location}: {error}; "
-                "make room or mend the storage, and run the same again: what is written stays"
+                "make room or repair the storage, and run the same again: what is written stays"
             ) from error
 
 
@@ -278,46 +287,46 @@ def chunk_key(chunk: int) -> str:
     return f"c/{chunk}/0"
 
 
-def decode_chunk(stored: bytes, plan: ScorePlan, chunk: int) -> FloatMatrix:
+def decode_chunk(stored: bytes, spec: ScoreSpec, chunk: int) -> FloatMatrix:
     """The values of a chunk's file, after it was hashed: little-endian numbers, and a checksum of four bytes.
 
     The last chunk is stored at full length, filled up with NaN."""
     values = np.frombuffer(
-        stored, dtype=np.dtype(plan.dtype).newbyteorder("<"), count=(len(stored) - 4) // np.dtype(plan.dtype).itemsize
+        stored, dtype=np.dtype(spec.dtype).newbyteorder("<"), count=(len(stored) - 4) // np.dtype(spec.dtype).itemsize
     )
-    start, stop = plan.chunk_range(chunk)
-    return values.reshape(plan.items_per_chunk, plan.n_anchor_queries)[: stop - start]
+    start, stop = spec.chunk_range(chunk)
+    return values.reshape(spec.items_per_chunk, spec.n_anchor_queries)[: stop - start]
 
 
-def _open_array(location: str, plan: ScorePlan) -> tensorstore.TensorStore:
+def _open_array(location: str, spec: ScoreSpec) -> tensorstore.TensorStore:
     import tensorstore  # here, because it takes a tenth of a second to import
 
     metadata: dict[str, Any] = {
-        "shape": [plan.n_items, plan.n_anchor_queries],
-        "data_type": plan.dtype,
+        "shape": [spec.n_items, spec.n_anchor_queries],
+        "data_type": spec.dtype,
         "fill_value": "NaN",
         "chunk_grid": {
             "name": "regular",
-            "configuration": {"chunk_shape": [plan.items_per_chunk, max(1, plan.n_anchor_queries)]},
+            "configuration": {"chunk_shape": [spec.items_per_chunk, max(1, spec.n_anchor_queries)]},
         },
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
     }
     folder = location.rstrip("/") + "/"
     kvstore = folder if "://" in location else {"driver": "file", "path": folder}
-    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
+    array = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
     try:
-        return tensorstore.open(spec, open=True, create=True).result()
+        return tensorstore.open(array, open=True, create=True).result()
     except (ValueError, OSError) as error:
         raise StorageError(f"can't open the exact scores at {location}: {error}") from error
 
 
-def _empty(plan: ScorePlan, chunk: int) -> FloatMatrix:
-    start, stop = plan.chunk_range(chunk)
-    return np.full((stop - start, plan.n_anchor_queries), np.nan, dtype=plan.dtype)
+def _empty(spec: ScoreSpec, chunk: int) -> FloatMatrix:
+    start, stop = spec.chunk_range(chunk)
+    return np.full((stop - start, spec.n_anchor_queries), np.nan, dtype=spec.dtype)
 
 
-class _Counted:
-    """Tells how far the scoring is."""
+class _Counter:
+    """Counts the pairs that are done, for progress."""
 
     def __init__(self, progress: Progress, *, total: int) -> None:
         self._progress = progress
@@ -330,18 +339,41 @@ class _Counted:
             self._progress(STAGE, self._done, self._total)
 
 
+class _Flush:
+    """Writes when the last time was a while ago."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._last = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._last >= SECONDS_AT_STAKE:
+            self._write()
+            self._last = time.monotonic()
+
+
 def _fill_values(
-    values: FloatMatrix, items: Corpus, queries: Sequence[Query], scorer: GuardedScorer, told: _Counted
+    values: FloatMatrix,
+    items: Corpus,
+    queries: Sequence[Query],
+    scorer: GuardedScorer,
+    *,
+    counter: _Counter,
+    flush: _Flush,
 ) -> None:
-    """Score what is missing of a chunk, in place, query by query."""
+    """Score what is missing of a chunk, in place, query by query and request by request."""
+    step = scorer.rules.batch_size
     for column, query in enumerate(queries):
         missing = np.flatnonzero(np.isnan(values[:, column]))
-        meter = Meter(scorer, query, items, budget=len(missing))
-        try:
-            meter.score(missing)
-        finally:
-            _keep(values, column, meter, fingerprint=scorer.fingerprint)
-        told.add(len(missing))
+        for start in range(0, len(missing), step):
+            some = missing[start : start + step]
+            meter = Meter(scorer, query, items, budget=len(some))
+            try:
+                meter.score(some)
+            finally:
+                _keep(values, column, meter, fingerprint=scorer.fingerprint)
+            counter.add(len(some))
+            flush()
 
 
 def _keep(values: FloatMatrix, column: int, meter: Meter, *, fingerprint: str) -> None:

@@ -107,7 +107,7 @@ def test_shards_are_published_by_the_last_one(run: Run) -> None:
 def test_an_unfinished_build_is_kept_by_gc_unless_it_is_told_otherwise(run: Run) -> None:
     run(*BUILD, "--max-calls", "700", code=1)
     assert run("gc", "x.anncur")["deleted"] == []
-    assert len(run("gc", "x.anncur", "--drafts")["deleted"]) == 1
+    assert len(run("gc", "x.anncur", "--unpublished")["deleted"]) == 1
     assert run(*BUILD)["calls"] == 30 * 60 + 8
 
 

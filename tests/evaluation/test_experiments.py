@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError
 from anncur.evaluation.baselines import FixedItems
 from anncur.evaluation.experiments import curves, matrix, scoreboard
 from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
 from anncur.evaluation.rows import Row, RowFile, select
 from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
+from anncur.retrievers.stored import StoredRetriever
 from toy_studies import N_ITEMS, SIZES, make_study, make_task
 from worlds import HashedVectors
 
@@ -219,12 +219,12 @@ def test_fixed_items_keep_their_budget_and_find_all_with_a_whole_one() -> None:
     task = make_task()
     assert task.item_scores is not None
     ground = scoreboard.Grounds(make_study()).get(0, scoreboard.ITEMS)
-    policy = FixedItems(task.item_scores.items)
+    method = FixedItems(task.item_scores.items)
     queries = task.queries[:5]
-    for hits in ground.index.search_many(queries, 5, 30, method=policy):
+    for hits in ground.index.search_many(queries, 5, 30, method=method):
         assert hits.calls <= 30
     best = ground.index.search_many(queries, 5, N_ITEMS, method="exhaustive")
-    assert [hits.ids for hits in ground.index.search_many(queries, 5, N_ITEMS, method=policy)] == [
+    assert [hits.ids for hits in ground.index.search_many(queries, 5, N_ITEMS, method=method)] == [
         hits.ids for hits in best
     ]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from anncur.candidates.lexical import TfIdf
-from anncur.candidates.loading import load_retriever
 from anncur.datasets.zeshel import Zeshel, read_worlds
 from anncur.errors import InputError
 from anncur.evaluation.experiments.models import PAIR, TRAINING, linking, statistics, training_time
 from anncur.evaluation.linking import MACRO, by_retriever
 from anncur.evaluation.rows import RowFile, select
+from anncur.retrievers.lexical import TfIdf
+from anncur.retrievers.loading import load_retriever
 from toy_linking import write_zeshel
 from toy_studies import make_study
 

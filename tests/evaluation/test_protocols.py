@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.candidates.lexical import BM25
-from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError, UnknownIdError
 from anncur.evaluation.intervals import clustered_interval
 from anncur.evaluation.protocols import build, cells, measure
 from anncur.evaluation.tasks import Split, Task, split_by_group
+from anncur.retrievers.lexical import BM25
+from anncur.retrievers.stored import StoredRetriever
 from worlds import low_rank_scores
 
 GROUPS = [f"document {number % 9}" for number in range(60)]
@@ -67,8 +67,8 @@ def test_every_query_is_measured_in_every_cell_and_a_budget_is_never_exceeded() 
     task = make_task()
     split = split_by_group(GROUPS, n_anchors=30, n_tests=20, seed=0)
     index = build(task, split, [BM25()])
-    for policy in (anncur.Posterior(), anncur.OneShot()):
-        outcomes = measure(index, task, split, policy, ks=(1, 5), budgets=(4, 40))
+    for method in (anncur.Posterior(), anncur.Anncur()):
+        outcomes = measure(index, task, split, method, ks=(1, 5), budgets=(4, 40))
         assert [(outcome.k, outcome.budget) for outcome in outcomes] == [(1, 4), (1, 40), (5, 40)]
         assert all(len(outcome.recalls) == len(split.tests) for outcome in outcomes)
         assert all((outcome.calls <= outcome.budget).all() for outcome in outcomes)

@@ -10,12 +10,12 @@ from anncur.factors.cur import (
     PAPER_CUTOFF,
     Oracle,
     approximate,
-    energy_rank,
     link_matrix,
     numerical_rank,
     relative_error,
+    variance_rank,
 )
-from anncur.search.one_shot import OneShot
+from anncur.search.anncur import Anncur
 from worlds import World, low_rank_scores
 
 
@@ -49,7 +49,7 @@ def test_search_with_the_papers_cutoff_guesses_what_numpys_pinv_gives() -> None:
     world = World(exact_scores)
     index = world.index(100)
     n_anchor_items, budget = 50, 400
-    hits = index.search(world.queries[100], k=10, budget=budget, method=OneShot(n_anchor_items, PAPER_CUTOFF))
+    hits = index.search(world.queries[100], k=10, budget=budget, method=Anncur(n_anchor_items, PAPER_CUTOFF))
     anchors, best = hits.trace
     anchor_scores = exact_scores[:100].astype(np.float64)
     formula = anchors.exact_scores @ np.linalg.pinv(anchor_scores[:, anchors.positions]) @ anchor_scores
@@ -70,7 +70,7 @@ def test_the_papers_setting_collapses_at_equal_anchors_and_ours_does_not() -> No
     index = world.index(n_anchors, retrievers=(), anchors="random")
     test_queries = world.queries[n_anchors:]
 
-    def recall(method: OneShot) -> float:
+    def recall(method: Anncur) -> float:
         found = index.search_many(test_queries, k=10, budget=200, method=method)
         return float(
             np.mean(
@@ -78,9 +78,9 @@ def test_the_papers_setting_collapses_at_equal_anchors_and_ours_does_not() -> No
             )
         )
 
-    paper = recall(OneShot(n_anchors, PAPER_CUTOFF))
-    ours = recall(OneShot(n_anchors))
-    half_as_many = recall(OneShot(n_anchors // 2, PAPER_CUTOFF))
+    paper = recall(Anncur(n_anchors, PAPER_CUTOFF))
+    ours = recall(Anncur(n_anchors))
+    half_as_many = recall(Anncur(n_anchors // 2, PAPER_CUTOFF))
     assert paper < half_as_many - 0.1, "the paper's setting should collapse here"
     assert ours > paper + 0.2
     assert ours >= half_as_many - 0.02
@@ -131,7 +131,7 @@ def test_the_energy_rank_is_the_fewest_directions_that_hold_the_share() -> None:
     right, _ = np.linalg.qr(rng.normal(size=(50, 3)))
     exact_scores = left * [3.0, 2.0, 1.0] @ right.T  # energies of 9, 4 and 1 of 14
     shares = [0.5, 9.5 / 14, 0.9, 13.5 / 14]
-    assert [energy_rank(exact_scores, share) for share in shares] == [1, 2, 2, 3]
+    assert [variance_rank(exact_scores, share) for share in shares] == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
@@ -142,15 +142,15 @@ def test_the_best_approximation_of_the_energy_rank_holds_the_share_and_one_less_
     def held(rank: int) -> float:
         return 1 - relative_error(exact_scores, left[:, :rank] * values[:rank] @ right[:rank]) ** 2
 
-    rank = energy_rank(exact_scores, share)
+    rank = variance_rank(exact_scores, share)
     assert held(rank) >= share > held(rank - 1)
-    assert energy_rank(exact_scores.T, share) == energy_rank(1000 * exact_scores, share) == rank
+    assert variance_rank(exact_scores.T, share) == variance_rank(1000 * exact_scores, share) == rank
 
 
 def test_scores_of_zero_have_no_energy() -> None:
-    assert energy_rank(np.zeros((4, 3), dtype=np.float32), 0.9) == 0
+    assert variance_rank(np.zeros((4, 3), dtype=np.float32), 0.9) == 0
 
 
 def test_all_of_the_energy_is_never_in_more_directions_than_there_are() -> None:
     for seed in range(20):
-        assert energy_rank(low_rank_scores(12, 30, rank=12, noise=0.1, seed=seed), 1.0) <= 12
+        assert variance_rank(low_rank_scores(12, 30, rank=12, noise=0.1, seed=seed), 1.0) <= 12

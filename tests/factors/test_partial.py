@@ -28,7 +28,7 @@ def fit(rows: PartialRows, full_scores: FloatMatrix = NO_FULL_ROWS, *, rank: int
 
 def guesses(found: PartialFit, n_items: int, items: Positions, exact_scores: FloatMatrix) -> FloatMatrix:
     """All scores of a query, from those of some items."""
-    known = np.tile(found.typical, (n_items, 1))
+    known = np.tile(found.prior_mean, (n_items, 1))
     known[found.items] = found.known
     offsets, vectors = known[:, 0], known[:, 1:]
     squares = vectors[items].T @ vectors[items] + found.noise * np.eye(vectors.shape[1])
@@ -66,7 +66,7 @@ def test_of_an_item_that_was_never_scored_it_knows_what_is_typical() -> None:
     exact_scores = low_rank_scores(60, 80, rank=2) + 7
     found = fit(partial_rows(exact_scores, [np.arange(0, 40)] * 60))
     np.testing.assert_array_equal(found.items, np.arange(40))
-    assert found.typical[0] == pytest.approx(7, abs=0.5)
+    assert found.prior_mean[0] == pytest.approx(7, abs=0.5)
 
 
 def test_full_rows_count_as_well() -> None:
@@ -90,7 +90,7 @@ def test_what_retrievers_are_worth_is_found_along_with_the_rest() -> None:
 def test_it_stays_finite_where_there_is_little_to_learn(exact_scores: FloatMatrix) -> None:
     found = fit(partial_rows(exact_scores, [np.array([3]), np.array([3, 4]), *[np.arange(80)] * 3]))
     assert np.isfinite(found.known).all()
-    assert np.isfinite(found.typical).all()
+    assert np.isfinite(found.prior_mean).all()
     assert found.noise > 0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anncur.arrays import FloatMatrix
-from anncur.factors.posterior import MOST_DIRECTIONS, QueryPosterior, fit_items, gram
+from anncur.factors.posterior import MOST_COMPONENTS, QueryPosterior, fit_items, gram
 from worlds import low_rank_scores
 
 
@@ -86,9 +86,9 @@ def test_what_retrievers_explain_is_in_no_vector() -> None:
 
 def test_side_vectors_take_their_share_and_the_variance_stays() -> None:
     scores = low_rank_scores(10, 40, rank=3).T
-    side = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    embeddings_of = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     alone = fit_items(scores, noise_share=0.1)
-    joined = fit_items(scores, noise_share=0.1, side_vectors=side, side_share=0.3)
+    joined = fit_items(scores, noise_share=0.1, embeddings=embeddings_of, embedding_share=0.3)
     assert joined.width == 16
     assert joined.noise == pytest.approx(alone.noise)
     assert np.square(joined.vectors[:, 10:]).sum() == pytest.approx(0.3 * np.square(alone.vectors).sum(), rel=1e-4)
@@ -96,9 +96,9 @@ def test_side_vectors_take_their_share_and_the_variance_stays() -> None:
 
 
 def test_very_many_anchor_queries_are_kept_in_their_strongest_directions() -> None:
-    scores = low_rank_scores(MOST_DIRECTIONS + 40, 300, rank=20, noise=0.01)
+    scores = low_rank_scores(MOST_COMPONENTS + 40, 300, rank=20, noise=0.01)
     model = fit_items(scores.T, noise_share=0.1)
-    assert model.width == MOST_DIRECTIONS
+    assert model.width == MOST_COMPONENTS
     np.testing.assert_allclose(model.vectors @ model.vectors.T, np.cov(scores.T), atol=1e-2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anncur.factors.spectrum import n_directions, spectrum
+from anncur.factors.spectrum import n_components, spectrum
 from worlds import low_rank_scores
 
 
@@ -31,10 +31,10 @@ def test_what_all_queries_have_in_common_counts_for_nothing() -> None:
 def test_scores_of_some_rank_need_as_many_directions() -> None:
     shares = spectrum([low_rank_scores(40, 500, rank=6).T])
     assert len(shares) == 39
-    assert n_directions(shares, 1.0) == 6
-    assert n_directions(shares, 0.9) < 6
+    assert n_components(shares, 1.0) == 6
+    assert n_components(shares, 0.9) < 6
 
 
 def test_energy_is_counted_from_the_strongest_direction() -> None:
     shares = (0.6, 0.3, 0.08, 0.02)
-    assert [n_directions(shares, energy) for energy in (0.5, 0.6, 0.9, 0.95, 0.99)] == [1, 1, 2, 3, 4]
+    assert [n_components(shares, energy) for energy in (0.5, 0.6, 0.9, 0.95, 0.99)] == [1, 1, 2, 3, 4]

@@ -15,14 +15,14 @@ from anncur.errors import (
     FingerprintError,
     InputError,
     LockedError,
-    PlanError,
+    ResumeError,
     ScorerError,
     ScorerOutputError,
     UnknownIdError,
 )
-from anncur.index.files import in_use
-from anncur.index.folder import FolderStorage
-from anncur.scores import ScoreMatrix, ScorePlan
+from anncur.index.folder import FolderBackend
+from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.storage.files import in_use
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
@@ -30,7 +30,7 @@ MakeWorld = Callable[..., World]
 
 def build(path: Path | None, world: World, n_items: int | None = None, **options: Any) -> anncur.Index:
     items = world.items[:n_items]
-    return anncur.Index.build(path, world.scorer, items, world.queries[:10], items_per_chunk=16, **options)
+    return anncur.Index.build(items, world.scorer, world.queries[:10], path=path, items_per_chunk=16, **options)
 
 
 def test_on_disk_and_in_memory_are_the_same_index(tmp_path: Path, make_world: MakeWorld) -> None:
@@ -106,7 +106,7 @@ def test_an_index_remembers_the_name_of_its_scorer(tmp_path: Path, monkeypatch: 
     (tmp_path / "own_scorers.py").write_text("def far(pairs): return [float(len(i)) for q, i in pairs]")
     monkeypatch.syspath_prepend(tmp_path)
     scorer = anncur.load_scorer("own_scorers:far", higher_is_better=False)
-    anncur.Index.build(tmp_path / "x.anncur", scorer, ["a", "bb"], ["q"], scorer_name="own_scorers:far")
+    anncur.Index.build(["a", "bb"], scorer, ["q"], path=tmp_path / "x.anncur", scorer_name="own_scorers:far")
     assert anncur.Index.open(tmp_path / "x.anncur").search("q").ids == ["0", "1"]
 
 
@@ -126,7 +126,7 @@ def test_building_again_costs_nothing_and_building_something_else_is_refused(
     assert world.scorer.pairs == []
     with pytest.raises(InputError, match="holds another index"):
         build(tmp_path / "x.anncur", world, 30)
-    assert first.gc(drafts=True) == []
+    assert first.gc(unpublished=True) == []
 
 
 def test_a_failed_build_goes_on_where_it_was(tmp_path: Path, make_world: MakeWorld) -> None:
@@ -141,14 +141,14 @@ def test_a_failed_build_goes_on_where_it_was(tmp_path: Path, make_world: MakeWor
 
 def build_capped(path: Path, world: World, max_calls: int) -> anncur.Index:
     scorer = anncur.load_scorer(world.scorer, max_calls=max_calls)
-    return anncur.Index.build(path, scorer, world.items, world.queries[:10], items_per_chunk=16)
+    return anncur.Index.build(world.items, scorer, world.queries[:10], path=path, items_per_chunk=16)
 
 
 def test_an_unfinished_build_is_not_gone_on_with_under_another_plan(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     with pytest.raises(ScorerError):
         build_capped(tmp_path / "x.anncur", world, max_calls=300)
-    with pytest.raises(PlanError, match=r"unfinished build.*another n_items|unfinished build.*another items"):
+    with pytest.raises(ResumeError, match=r"unfinished build.*another n_items|unfinished build.*another items"):
         build(tmp_path / "x.anncur", world, 30)
 
 
@@ -159,14 +159,14 @@ def test_half_precision_is_stored_on_request_and_checked(tmp_path: Path, make_wo
     held = build(None, world, dtype="float16")
     assert held.digest() == half.digest()
     with pytest.raises(ScorerOutputError, match="too large for float16"):
-        anncur.Index.build(tmp_path / "y", lambda pairs: [1e5] * len(pairs), ["a"], ["q"], dtype="float16")
+        anncur.Index.build(["a"], lambda pairs: [1e5] * len(pairs), ["q"], path=tmp_path / "y", dtype="float16")
     with pytest.raises(InputError, match="one of float32, float16"):
         build(tmp_path / "z", world, dtype="float64")
 
 
 def test_no_anchor_queries_make_an_index_for_re_ranking(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    anncur.Index.build(tmp_path / "x.anncur", world.scorer, world.items, [])
+    anncur.Index.build(world.items, world.scorer, [], path=tmp_path / "x.anncur")
     opened = anncur.Index.open(tmp_path / "x.anncur", world.scorer)
     assert opened.search(world.queries[0], k=3, budget=60, method="rerank").ids == world.brute_force(0, 3)
 
@@ -193,7 +193,7 @@ def test_a_retriever_of_ones_own_is_given_again_at_opening(tmp_path: Path, make_
 def test_metadata_that_json_can_not_hold_is_refused(tmp_path: Path) -> None:
     item = anncur.Item("a", "text", metadata={"when": {1, 2}})
     with pytest.raises(InputError, match="metadata of item 'a' can't be stored"):
-        anncur.Index.build(tmp_path / "x", lambda pairs: [0.0] * len(pairs), [item], ["q"])
+        anncur.Index.build([item], lambda pairs: [0.0] * len(pairs), ["q"], path=tmp_path / "x")
 
 
 def test_a_matrix_is_kept_at_any_tensorstore_location() -> None:
@@ -201,7 +201,7 @@ def test_a_matrix_is_kept_at_any_tensorstore_location() -> None:
     world = World(scores)
     scorer = anncur.load_scorer(world.scorer)
     queries = [anncur.Query(text) for text in world.queries]
-    plan = ScorePlan.make(scorer, queries, items_digest="", n_items=30, items_per_chunk=7)
+    plan = ScoreSpec.make(scorer, queries, items_digest="", n_items=30, items_per_chunk=7)
     matrix = ScoreMatrix.stored("memory://a-matrix/", plan)
     assert matrix.n_missing == 120
     matrix.fill(scorer, queries, lambda start, stop: world.items[start:stop], shard=(1, 2))
@@ -251,7 +251,7 @@ def test_a_failed_add_stands_in_nobodys_way_and_is_gone_on_with(tmp_path: Path, 
 def test_gc_touches_no_folder_that_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "segments" / "precious").mkdir(parents=True)
     with pytest.raises(InputError, match="no index at"):
-        FolderStorage(tmp_path).gc(drafts=True)
+        FolderBackend(tmp_path).gc(unpublished=True)
     assert [path.name for path in tmp_path.iterdir()] == ["segments"]
 
 
@@ -261,8 +261,8 @@ def test_gc_leaves_a_draft_that_somebody_is_filling(tmp_path: Path, make_world: 
         build_capped(path, world, max_calls=300)
     (plan,) = path.glob("segments/*/plan.json")
     with in_use(plan), pytest.raises(LockedError, match="being filled"):
-        FolderStorage(path).gc(drafts=True)
-    assert len(FolderStorage(path).gc(drafts=True)) == 1
+        FolderBackend(path).gc(unpublished=True)
+    assert len(FolderBackend(path).gc(unpublished=True)) == 1
 
 
 def test_scores_in_memory_do_not_go_with_a_path(tmp_path: Path, make_world: MakeWorld) -> None:

@@ -16,7 +16,7 @@ from anncur.errors import (
     AnncurWarning,
     FingerprintError,
     InputError,
-    PlanError,
+    ResumeError,
     ScorerError,
     ScorerOutputError,
     SpendCapError,
@@ -36,11 +36,11 @@ def build(
     items: Sequence[object] = ("a", "bb", "ccc"),
     anchor_queries: Sequence[str] = ("q", "p"),
 ) -> anncur.Index:
-    return anncur.Index.build(None, scorer, items, anchor_queries)  # type: ignore[arg-type]
+    return anncur.Index.build(items, scorer, anchor_queries)  # type: ignore[arg-type]
 
 
 def test_six_lines_find_the_scorers_favourite() -> None:
-    index = anncur.Index.build(None, lengths, ["short", "the longest text", "middle one"], ["any query"])
+    index = anncur.Index.build(["short", "the longest text", "middle one"], lengths, ["any query"])
     hits = index.search("another query", k=1, budget=3)
     assert (hits[0].id, hits[0].score, hits[0].item.text) == ("1", 16.0, "the longest text")
     assert hits.calls == 3
@@ -61,7 +61,7 @@ def test_most_of_the_top_ten_is_found_at_a_fraction_of_the_calls() -> None:
 
 def test_a_build_scores_every_pair_once_and_eight_twice() -> None:
     world = World(low_rank_scores(5, 40, rank=2))
-    index = anncur.Index.build(None, world.scorer, world.items, world.queries)
+    index = anncur.Index.build(world.items, world.scorer, world.queries)
     assert index.info.build_calls == len(world.scorer.pairs) == 5 * 40 + 8
     assert len(set(world.scorer.pairs)) == 200
 
@@ -202,19 +202,19 @@ def test_a_failed_build_keeps_what_was_paid_for_and_goes_on_from_there() -> None
     assert isinstance(kept, ScoreMatrix)
     assert kept.all().size - kept.n_missing == scorer.n_scored > 800
     scorer.n_left = float("inf")
-    index = anncur.Index.build(None, scorer, items, queries, exact_scores=kept)
+    index = anncur.Index.build(items, scorer, queries, exact_scores=kept)
     assert scorer.n_scored == 3 * len(items) + 8
     assert index.search("a", k=3, budget=len(items)).ids == index.search("a", k=3, method="exhaustive").ids
 
 
 def test_scores_of_another_scorer_are_refused() -> None:
     with pytest.raises(FingerprintError, match=r"came from the scorer .*lengths, not from failing"):
-        anncur.Index.build(None, Failing(9), ["a", "bb", "ccc"], ["q", "p"], exact_scores=build().exact_scores)
+        anncur.Index.build(["a", "bb", "ccc"], Failing(9), ["q", "p"], exact_scores=build().exact_scores)
 
 
 def test_an_array_in_the_place_of_scores_is_refused() -> None:
     with pytest.raises(InputError, match="must be a ScoreMatrix, got ndarray"):
-        anncur.Index.build(None, lengths, ["a"], ["q"], exact_scores=np.zeros((1, 1)))  # type: ignore[arg-type]
+        anncur.Index.build(["a"], lengths, ["q"], exact_scores=np.zeros((1, 1)))  # type: ignore[arg-type]
 
 
 def test_scores_of_other_items_are_refused() -> None:
@@ -222,22 +222,22 @@ def test_scores_of_other_items_are_refused() -> None:
     with pytest.raises(ScorerError) as caught:
         build(scorer, items)
     assert isinstance(caught.value.kept, ScoreMatrix)
-    with pytest.raises(PlanError, match="made with another items"):
-        anncur.Index.build(None, scorer, items[::-1], ["q", "p"], exact_scores=caught.value.kept)
+    with pytest.raises(ResumeError, match="made with another items"):
+        anncur.Index.build(items[::-1], scorer, ["q", "p"], exact_scores=caught.value.kept)
 
 
 def test_scores_that_were_turned_around_are_refused() -> None:
     kept = build(scorer=lengths).exact_scores
     turned = anncur.load_scorer(lengths, higher_is_better=False)
-    with pytest.raises(PlanError, match="another higher_is_better: True then, False now"):
-        anncur.Index.build(None, turned, ["a", "bb", "ccc"], ["q", "p"], exact_scores=kept)
+    with pytest.raises(ResumeError, match="another higher_is_better: True then, False now"):
+        anncur.Index.build(["a", "bb", "ccc"], turned, ["q", "p"], exact_scores=kept)
 
 
 def test_the_scores_of_a_finished_build_serve_another_one_without_calls() -> None:
     scorer = Failing(n_good_pairs=10**6)
     first = build(scorer)
     n_scored = scorer.n_scored
-    second = anncur.Index.build(None, scorer, ["a", "bb", "ccc"], ["q", "p"], exact_scores=first.exact_scores)
+    second = anncur.Index.build(["a", "bb", "ccc"], scorer, ["q", "p"], exact_scores=first.exact_scores)
     assert scorer.n_scored - n_scored == second.info.build_calls == 3  # the check of stability, on three items
     assert first.search("q").ids == second.search("q").ids
 
@@ -275,7 +275,7 @@ def test_the_same_anchor_query_twice_is_paid_for_once() -> None:
 
 def test_a_failed_search_keeps_the_hits_that_were_paid_for() -> None:
     scorer = Failing(n_good_pairs=10**6)
-    index = anncur.Index.build(None, anncur.load_scorer(scorer, batch_size=10), [f"{n}" for n in range(100)], ["q"])
+    index = anncur.Index.build([f"{n}" for n in range(100)], anncur.load_scorer(scorer, batch_size=10), ["q"])
     scorer.n_left = 25
     with pytest.raises(ScorerError) as caught:
         index.search("new", k=5, budget=100, method="rerank")
@@ -285,7 +285,7 @@ def test_a_failed_search_keeps_the_hits_that_were_paid_for() -> None:
 
 def test_a_failed_batch_keeps_the_finished_answers() -> None:
     scorer = Failing(n_good_pairs=10**6)
-    index = anncur.Index.build(None, anncur.load_scorer(scorer, batch_size=10), [f"{n}" for n in range(100)], ["q"])
+    index = anncur.Index.build([f"{n}" for n in range(100)], anncur.load_scorer(scorer, batch_size=10), ["q"])
     scorer.n_left = 150
     with pytest.raises(ScorerError) as caught:
         index.search_many(["new", "newer", "newest"], k=5, method="exhaustive")
@@ -346,7 +346,7 @@ def test_no_retriever_is_asked_after_the_deadline() -> None:
             asked.append(len(queries))
             return np.zeros((len(queries), self.n_items))
 
-    index = anncur.Index.build(None, lengths, ["a", "bb"], [], retrievers=[Slow()])
+    index = anncur.Index.build(["a", "bb"], lengths, [], retrievers=[Slow()])
     assert all(hits.is_partial for hits in index.search_many(["q"] * 200, method="rerank", deadline_ms=0))
     assert asked == []
 

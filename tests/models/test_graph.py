@@ -18,14 +18,14 @@ from onnx import load_from_string
 from safetensors.numpy import load_file
 
 from anncur.errors import InputError
-from anncur.models.graph import FLOAT32, Shape, Storage, build_graph, quantised
+from anncur.models.graph import FLOAT32, Backend, Shape, build_graph, quantised
 from anncur.tokens import Layout, PairBatch, PairFormat, PairTokenizer
 from models.tiny import CONFIG, QUERY, make_folder, make_items, run_transformers
 
 
-def session(folder: Path, head: Literal["emb", "cls"], storage: Storage = FLOAT32) -> Any:
+def session(folder: Path, head: Literal["emb", "cls"], backend: Backend = FLOAT32) -> Any:
     shape = Shape.from_config(json.loads((folder / "config.json").read_text()))
-    whole = build_graph(load_file(folder / "model.safetensors"), shape, head, storage=storage)
+    whole = build_graph(load_file(folder / "model.safetensors"), shape, head, backend=backend)
     return onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
 
 
@@ -64,7 +64,7 @@ def test_compact_weights_score_as_what_they_stand_for(head: Literal["emb", "cls"
         for key, value in load_file(folder / "model.safetensors").items()
     }
     expected = run_transformers(folder, batch, head=head, state=stood_for)
-    found = run(session(folder, head, Storage("int8", "int8")), batch)
+    found = run(session(folder, head, Backend("int8", "int8")), batch)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.abs(found - run(session(folder, head), batch)).max() > 1e-4, "the weights were not made smaller"
 
@@ -90,12 +90,12 @@ def test_compact_layers_are_made_float32_once_and_not_at_every_call(tmp_path: Pa
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 3
 
-    def count_nodes(storage: Storage) -> int:
+    def count_nodes(backend: Backend) -> int:
         options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-        onnxruntime.InferenceSession(build_graph(weights, shape, "cls", storage=storage), options)
+        onnxruntime.InferenceSession(build_graph(weights, shape, "cls", backend=backend), options)
         return len(load_from_string((tmp_path / "optimised.onnx").read_bytes()).graph.node)
 
-    assert count_nodes(Storage("float32", "int8")) == count_nodes(FLOAT32)
+    assert count_nodes(Backend("float32", "int8")) == count_nodes(FLOAT32)
 
 
 def test_a_cls_graph_takes_no_marks(tmp_path: Path) -> None:

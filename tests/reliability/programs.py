@@ -106,7 +106,12 @@ def build(path: Path | str, scorer: object = None, **options: Any) -> anncur.Ind
     """Build, in this process, the index that a task builds."""
     world = make_world()
     return anncur.Index.build(
-        path, scorer or world.scorer, world.items[:N_BUILT], world.queries, items_per_chunk=ITEMS_PER_CHUNK, **options
+        world.items[:N_BUILT],
+        scorer or world.scorer,
+        world.queries,
+        path=path,
+        items_per_chunk=ITEMS_PER_CHUNK,
+        **options,
     )
 
 
@@ -148,8 +153,8 @@ def start(task: Task) -> AbstractContextManager[subprocess.Popen[str]]:
 
 def finish(process: subprocess.Popen[str]) -> Outcome:
     """Wait for the end of a process."""
-    said, _ = process.communicate(timeout=120)
-    return Outcome(process.returncode, **json.loads(said or "{}"))
+    retriever_scores, _ = process.communicate(timeout=120)
+    return Outcome(process.returncode, **json.loads(retriever_scores or "{}"))
 
 
 def run(task: Task) -> Outcome:

@@ -16,7 +16,7 @@ import pytest
 from programs import ITEMS_PER_CHUNK, N_BUILT, Outcome, Task
 
 import anncur
-from anncur.errors import FingerprintError, InputError, LockedError, PlanError
+from anncur.errors import FingerprintError, InputError, LockedError, ResumeError
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
 from worlds import World
@@ -141,7 +141,7 @@ def test_a_build_is_not_gone_on_with_under_another_plan(field: str, tmp_path: Pa
     path = tmp_path / "unfinished.anncur"
     programs.build(path, shard=(0, 2))
     names = "(items|n_items)" if field == "n_items" else field  # a missing item changes both
-    with pytest.raises(PlanError, match=rf"unfinished\.anncur .* another {names}:"):
+    with pytest.raises(ResumeError, match=rf"unfinished\.anncur .* another {names}:"):
         _build_otherwise(path, OTHER_PLANS[field])
     programs.build(path)
     _assert_undisturbed(path, tmp_path)
@@ -160,7 +160,7 @@ def test_a_build_in_the_place_of_another_index_is_refused_and_leaves_nothing_beh
     path = tmp_path / "finished.anncur"
     index = programs.build(path)
     before = _files(path)
-    with pytest.raises((InputError, PlanError), match=r"finished\.anncur"):
+    with pytest.raises((InputError, ResumeError), match=r"finished\.anncur"):
         _build_otherwise(path, _other_text)
     assert _files(path) == before
     programs.add(index)

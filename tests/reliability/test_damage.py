@@ -15,7 +15,7 @@ import pytest
 
 import anncur
 from anncur.errors import AnncurError, DamagedError, DamagedWarning
-from anncur.index.manifest import manifest_path, newest_manifest
+from anncur.storage.manifest import manifest_path, newest_manifest
 
 QUERIES = [f"anchor query {number}" for number in range(5)]
 ASKED = ["a query", "another one"]
@@ -171,7 +171,7 @@ def test_after_the_loss_of_the_newest_manifest_an_index_can_be_changed_again(dam
 
 def make_index(folder: Path) -> dict[int, Answers]:
     """Make an index of two segments with removed items; returns what each of its versions answers."""
-    index = anncur.Index.build(folder, ChecksumScorer(), items(0, 10), QUERIES, items_per_chunk=ITEMS_PER_CHUNK)
+    index = anncur.Index.build(items(0, 10), ChecksumScorer(), QUERIES, path=folder, items_per_chunk=ITEMS_PER_CHUNK)
     truth = {index.info.version: answers(index)}
     changes: list[Callable[[], None]] = [
         lambda: index.add(items(10, 16)),

@@ -59,7 +59,7 @@ class LifeInMemory(RuleBasedStateMachine):
         self.n_anchors = n_anchors
         items = [an_item(item_id, edition) for item_id in first]
         self.index = anncur.Index.build(
-            self.folder, self.scorer, items, QUERIES[:n_anchors], items_per_chunk=2, retrievers=["tfidf"]
+            items, self.scorer, QUERIES[:n_anchors], path=self.folder, items_per_chunk=2, retrievers=["tfidf"]
         )
         self.there = {item.id: item for item in items}
         self.scorer.n_pairs = 0

@@ -88,7 +88,7 @@ def test_handles_and_memory_stay_flat_when_an_index_is_opened_again_and_again(tm
 
 
 def make_index(folder: Path | None) -> anncur.Index:
-    return anncur.Index.build(folder, checksum, [*BASE, marker(0)], QUERIES)
+    return anncur.Index.build([*BASE, marker(0)], checksum, QUERIES, path=folder)
 
 
 def marker(number: int) -> anncur.Item:

@@ -15,11 +15,11 @@ pytest.importorskip("onnx", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 import anncur
-from anncur.cores import usable_cores
 from anncur.errors import FileFormatError, InputError
 from anncur.models.export import export, export_bytes
 from anncur.scorers import onnx as onnx_scorer
 from anncur.scorers.onnx import SMALL_BATCH, TOKENS_PER_BATCH, OnnxScorer, batches
+from anncur.threads import usable_cores
 from models.tiny import QUERY, make_folder, make_items, save_model, transformers_scores
 
 ITEMS = make_items(60)
@@ -203,7 +203,7 @@ def test_a_file_and_its_folder_are_the_same_scorer_with_large_batches(folder: Pa
 
 def test_an_index_keeps_what_the_scorer_prepares(folder: Path, tmp_path: Path) -> None:
     scorer = anncur.load_scorer(folder)
-    index = anncur.Index.build(tmp_path / "x.anncur", scorer, ITEMS, ["large bat", "old trees", "a cat"])
+    index = anncur.Index.build(ITEMS, scorer, ["large bat", "old trees", "a cat"], path=tmp_path / "x.anncur")
     hits = index.search(QUERY, k=5, budget=len(ITEMS))
     expected = np.argsort(-scorer.score(QUERY, ITEMS), kind="stable")[:5]
     assert hits.ids == [ITEMS[place].id for place in expected]

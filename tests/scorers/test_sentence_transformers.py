@@ -62,7 +62,7 @@ def test_the_fingerprint_names_the_model(cross_encoder: Any) -> None:
 
 
 def test_an_index_is_built_and_searched_with_it(cross_encoder: Any) -> None:
-    index = anncur.Index.build(None, cross_encoder, ITEMS, ["large bat", "small cat"])
+    index = anncur.Index.build(ITEMS, cross_encoder, ["large bat", "small cat"])
     hits = index.search(QUERY, k=3)
     exact = anncur.load_scorer(cross_encoder).score(QUERY, ITEMS)
     assert hits.ids == [ITEMS[position].id for position in np.argsort(-exact)]

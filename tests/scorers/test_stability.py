@@ -61,13 +61,13 @@ def test_a_build_notices_a_scorer_that_rolls_dice() -> None:
         return [float(next(dice)) for _ in pairs]
 
     with pytest.warns(UnstableScorerWarning):
-        index = anncur.Index.build(None, scorer, [f"item {n}" for n in range(20)], ["q"])
+        index = anncur.Index.build([f"item {n}" for n in range(20)], scorer, ["q"])
     assert index.info.stability.n_different == 8
 
 
 @pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1, -3.3])
 def test_a_constant_scorer_is_stable_though_float32_rounds_it(constant: float) -> None:
-    index = anncur.Index.build(None, lambda pairs: [constant] * len(pairs), ["a", "b"], ["q"])
+    index = anncur.Index.build(["a", "b"], lambda pairs: [constant] * len(pairs), ["q"])
     index.search("q")
     assert index.info.stability.n_different == 0
 
@@ -78,7 +78,7 @@ def test_repeated_searches_notice_a_scorer_that_changes_later() -> None:
     def scorer(pairs: list[tuple[str, str]]) -> list[float]:
         return [len(item) + shift[0] for _, item in pairs]
 
-    index = anncur.Index.build(None, scorer, ["a", "bb", "ccc"], ["q"])
+    index = anncur.Index.build(["a", "bb", "ccc"], scorer, ["q"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.search("other")

@@ -12,7 +12,7 @@ import pytest
 import anncur
 from anncur import Posterior
 from anncur.errors import InputError
-from anncur.search.beliefs import Beliefs
+from anncur.search.model import PosteriorModel
 from anncur.search.posterior import PosteriorSearch
 from worlds import World, low_rank_scores
 
@@ -83,11 +83,11 @@ def test_a_target_recall_is_reached_on_average_with_fewer_calls_for_easy_queries
 def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_guesses(hard: World) -> None:
     """BM25 finds the items that share a word with the query; there are fewer of them than a first round scores."""
     items = [*hard.items[:-2], anncur.Item("i798", "query 200"), anncur.Item("i799", "query 200, too")]
-    index = anncur.Index.build(None, hard.scorer, items, hard.queries[:3], retrievers=("bm25",))
-    beliefs = index._current().knowledge.beliefs
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), opening=5, weight=0.0)
-    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
-    search = PosteriorSearch(beliefs.model(settings), prior, 1)
+    index = anncur.Index.build(items, hard.scorer, hard.queries[:3], retrievers=("bm25",))
+    posterior = index._current().knowledge.posterior
+    settings = replace(posterior.settings(), coefficients=(("bm25", (1.0, 0.0)),), n_initial=5, weight=0.0)
+    prior = posterior.prior(settings, [anncur.Query(hard.queries[200])])
+    search = PosteriorSearch(posterior.model(settings), prior, 1)
     (first,) = search.propose(5)
     assert set(first.positions[:3].tolist()) == {200, 798, 799}
     best_means = np.argsort(-prior.between(0, len(items))[0], kind="stable")
@@ -98,72 +98,74 @@ def test_a_search_may_begin_with_what_retrievers_find_and_then_with_the_best_gue
 
 
 @pytest.fixture(scope="module")
-def beliefs(hard: World) -> Beliefs:
-    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:3], retrievers=("bm25",))
-    return index._current().knowledge.beliefs
+def posterior(hard: World) -> PosteriorModel:
+    index = anncur.Index.build(hard.items, hard.scorer, hard.queries[:3], retrievers=("bm25",))
+    return index._current().knowledge.posterior
 
 
-def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World, beliefs: Beliefs) -> None:
+def test_what_retrievers_say_has_its_weight_in_the_prior_mean(hard: World, posterior: PosteriorModel) -> None:
     queries = [anncur.Query(hard.queries[200])]
-    said = []
+    retriever_scores = []
     for weight in (1.0, 0.5, 0.0):
-        settings = replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight)
-        said.append(beliefs.prior(settings, queries).explained)
-    np.testing.assert_allclose(said[1], 0.5 * said[0])
-    assert said[2] is None
+        settings = replace(posterior.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight)
+        retriever_scores.append(posterior.prior(settings, queries).fitted)
+    np.testing.assert_allclose(retriever_scores[1], 0.5 * retriever_scores[0])
+    assert retriever_scores[2] is None
 
 
-def test_items_learn_what_retrievers_leave_unsaid_by_their_weight(hard: World, beliefs: Beliefs) -> None:
+def test_items_learn_what_retrievers_leave_unsaid_by_their_weight(hard: World, posterior: PosteriorModel) -> None:
     settings = [
-        replace(beliefs.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight) for weight in (0.0, 0.5, 1.0)
+        replace(posterior.settings(), coefficients=(("bm25", (1.0, 0.0)),), weight=weight) for weight in (0.0, 0.5, 1.0)
     ]
-    own = [beliefs.prior(each, [anncur.Query(query) for query in hard.queries[:3]]) for each in settings]
+    own = [posterior.prior(each, [anncur.Query(query) for query in hard.queries[:3]]) for each in settings]
     for each, prior in zip(settings, own, strict=True):
-        rest = beliefs.anchor_scores if prior.explained is None else beliefs.anchor_scores - prior.explained.T
-        np.testing.assert_allclose(beliefs.model(each).offsets, rest.mean(axis=1), atol=1e-4)
+        rest = posterior.anchor_scores if prior.fitted is None else posterior.anchor_scores - prior.fitted.T
+        np.testing.assert_allclose(posterior.model(each).offsets, rest.mean(axis=1), atol=1e-4)
 
 
-def test_only_where_retrievers_open_have_they_the_first_word(hard: World, beliefs: Beliefs) -> None:
+def test_only_where_retrievers_open_have_they_the_first_word(hard: World, posterior: PosteriorModel) -> None:
     begun = []
-    for opening in (5, 0):
-        settings = replace(beliefs.settings(), coefficients=(("bm25", (0.01, 0.0)),), opening=opening)
-        prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
-        begun += PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
+    for n_initial in (5, 0):
+        settings = replace(posterior.settings(), coefficients=(("bm25", (0.01, 0.0)),), n_initial=n_initial)
+        prior = posterior.prior(settings, [anncur.Query(hard.queries[200])])
+        begun += PosteriorSearch(posterior.model(settings), prior, 1).propose(5)
     best_means = np.argsort(-prior.between(0, 800)[0], kind="stable").tolist()
     assert begun[0].positions.tolist() == [200, *best_means[:4]]
     assert begun[1].positions.tolist() == best_means[:5]
 
 
 def test_a_search_opens_with_as_many_items_as_it_is_told_to(hard: World) -> None:
-    index = anncur.Index.build(None, hard.scorer, hard.items, hard.queries[:3], retrievers=("bm25",))
-    for opening, expected in ((8, [8, 3, 3, 3, 3]), (0, [3, 3, 3, 3, 3, 3, 2])):
-        hits = index.search(hard.queries[200], k=5, budget=20, method=Posterior(opening=opening, first=3, growth=0.1))
+    index = anncur.Index.build(hard.items, hard.scorer, hard.queries[:3], retrievers=("bm25",))
+    for n_initial, expected in ((8, [8, 3, 3, 3, 3]), (0, [3, 3, 3, 3, 3, 3, 2])):
+        hits = index.search(
+            hard.queries[200], k=5, budget=20, method=Posterior(n_initial=n_initial, first=3, growth=0.1)
+        )
         assert [len(step.positions) for step in hits.trace] == expected
 
 
-def test_what_retrievers_find_and_guesses_favour_too_is_scored_once(hard: World, beliefs: Beliefs) -> None:
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), opening=5, weight=1.0)
-    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
-    (first,) = PosteriorSearch(beliefs.model(settings), prior, 1).propose(5)
+def test_what_retrievers_find_and_guesses_favour_too_is_scored_once(hard: World, posterior: PosteriorModel) -> None:
+    settings = replace(posterior.settings(), coefficients=(("bm25", (30.0, 0.0)),), n_initial=5, weight=1.0)
+    prior = posterior.prior(settings, [anncur.Query(hard.queries[200])])
+    (first,) = PosteriorSearch(posterior.model(settings), prior, 1).propose(5)
     assert first.positions[0] == 200
     assert len(set(first.positions.tolist())) == 5
 
 
-def test_scores_that_retrievers_foretold_teach_nothing_new(hard: World, beliefs: Beliefs) -> None:
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
-    prior = beliefs.prior(settings, [anncur.Query(hard.queries[200])])
-    search = PosteriorSearch(beliefs.model(settings), prior, 1)
+def test_scores_that_retrievers_foretold_teach_nothing_new(hard: World, posterior: PosteriorModel) -> None:
+    settings = replace(posterior.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
+    prior = posterior.prior(settings, [anncur.Query(hard.queries[200])])
+    search = PosteriorSearch(posterior.model(settings), prior, 1)
     positions = np.arange(198, 203)[None]
     search.observe(positions, prior.at(positions).astype(np.float64))
     (after,) = search.propose(5)
     np.testing.assert_allclose(after.guesses, prior.at(after.positions[None])[0], rtol=1e-5)
 
 
-def test_queries_that_go_on_keep_what_retrievers_say_of_them(hard: World, beliefs: Beliefs) -> None:
-    settings = replace(beliefs.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
+def test_queries_that_go_on_keep_what_retrievers_say_of_them(hard: World, posterior: PosteriorModel) -> None:
+    settings = replace(posterior.settings(), coefficients=(("bm25", (30.0, 0.0)),), weight=1.0)
     queries = [anncur.Query(hard.queries[number]) for number in (200, 201)]
     both, alone = (
-        PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, some), len(some))
+        PosteriorSearch(posterior.model(settings), posterior.prior(settings, some), len(some))
         for some in (queries, queries[1:])
     )
     positions = np.arange(10).reshape(2, 5)
@@ -176,14 +178,14 @@ def test_queries_that_go_on_keep_what_retrievers_say_of_them(hard: World, belief
     np.testing.assert_allclose(kept.guesses, expected.guesses, rtol=1e-5)
 
 
-def test_signs_of_recall_for_a_k_are_the_same_alone_and_beside_others(hard: World, beliefs: Beliefs) -> None:
+def test_signs_of_recall_for_a_k_are_the_same_alone_and_beside_others(hard: World, posterior: PosteriorModel) -> None:
     """Calibration is fitted to those of several k together, and applied to those of one."""
-    settings = beliefs.settings()
-    search = PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, [anncur.Query(hard.queries[200])]), 1)
+    settings = posterior.settings()
+    search = PosteriorSearch(posterior.model(settings), posterior.prior(settings, [anncur.Query(hard.queries[200])]), 1)
     search.observe(np.arange(150)[None], hard.exact_scores[None, 200, :150])
-    together = search.evidence((1, 10, 100))
+    together = search.recall_features((1, 10, 100))
     for place, k in enumerate((1, 10, 100)):
-        np.testing.assert_allclose(search.evidence([k])[:, 0], together[:, place])
+        np.testing.assert_allclose(search.recall_features([k])[:, 0], together[:, place])
 
 
 def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -> None:
@@ -201,7 +203,7 @@ def test_a_retriever_that_knows_the_scorer_is_believed() -> None:
     def overlap(pairs: list[tuple[str, str]]) -> list[float]:
         return [item.split().count(query) + len(item) / 1e4 for query, item in pairs]
 
-    index = anncur.Index.build(None, overlap, items, queries[:30], retrievers=("bm25",))
+    index = anncur.Index.build(items, overlap, queries[:30], retrievers=("bm25",))
     truth = index.search_many(queries[30:], 10, method="exhaustive")
     found = index.search_many(queries[30:], 10, 40)
     plain = index.search_many(queries[30:], 10, 40, Posterior(retrievers=()))
@@ -221,8 +223,8 @@ def test_tuning_opens_with_many_where_the_best_are_among_what_a_retriever_finds(
     for number, row in enumerate(scores):
         row[rng.choice(np.arange(number, 600, 40), 5, replace=False)] += 8
     table = {pair: float(score) for pair, score in zip(product(queries, texts), scores.ravel(), strict=True)}
-    index = anncur.Index.build(None, lambda pairs: [table[pair] for pair in pairs], texts, queries)
-    assert index._current().knowledge.beliefs.settings().opening == 20
+    index = anncur.Index.build(texts, lambda pairs: [table[pair] for pair in pairs], queries)
+    assert index._current().knowledge.posterior.settings().n_initial == 20
 
 
 def test_without_anchor_queries_it_is_re_ranking() -> None:
@@ -230,7 +232,7 @@ def test_without_anchor_queries_it_is_re_ranking() -> None:
         return [float(len(item)) for _, item in pairs]
 
     texts = [f"thing {number % 7} {'x' * number}" for number in range(60)]
-    index = anncur.Index.build(None, lengths, texts, [])
+    index = anncur.Index.build(texts, lengths, [])
     ours, theirs = (index.search("thing 3", k=5, budget=20, method=method) for method in ("posterior", "rerank"))
     assert ours.ids == theirs.ids
     assert ours.estimated_recall is None

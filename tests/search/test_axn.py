@@ -14,8 +14,8 @@ from anncur import AnncurError, Axn, Index, Rerank
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import CurFactors
 from anncur.factors.sparse import SparseScores, Start
-from anncur.search.base import Policy
-from anncur.search.sparse_factors import FactorSettings, Reference, fit_sparse
+from anncur.search.axn import FactorSettings, Reference, fit_sparse
+from anncur.search.base import Method
 from worlds import World
 
 N_ANCHORS, N_ITEMS, WIDTH = 40, 400, 8
@@ -61,7 +61,7 @@ def index(world: World, toy: ToyDualEncoder) -> Index:
     return world.index(N_ANCHORS, retrievers=("bm25", toy))
 
 
-def recall(world: World, index: Index, method: str | Policy, budget: int = 50) -> float:
+def recall(world: World, index: Index, method: str | Method, budget: int = 50) -> float:
     found = index.search_many(world.queries[N_ANCHORS:], k=10, budget=budget, method=method)
     true = [set(world.brute_force(query, 10)) for query in range(N_ANCHORS, 60)]
     return float(np.mean([len(best & set(hits.ids)) / 10 for best, hits in zip(true, found, strict=True)]))

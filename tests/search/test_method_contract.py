@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anncur
-from anncur import Adacur, Axn, OneShot, Rerank
-from anncur.search.base import Policy
+from anncur import Adacur, Anncur, Axn, Rerank
+from anncur.search.base import Method
 from anncur.search.methods import METHODS
 from worlds import HashedVectors, World, low_rank_scores
 
-POLICIES: dict[str, str | Policy] = {
+POLICIES: dict[str, str | Method] = {
     **{name: name for name in METHODS},
-    "anncur, paper": OneShot(n_anchor_items=3, cutoff=1e-15),
-    "anncur, no anchors": OneShot(n_anchor_items=0),
+    "anncur, paper": Anncur(n_anchor_items=3, cutoff=1e-15),
+    "anncur, no anchors": Anncur(n_anchor_items=0),
     "rerank, tfidf": Rerank("tfidf"),
     "adacur, from random": Adacur(retriever="random", n_rounds=3),
     "adacur, drawn": Adacur(sampling="softmax", temperature=0.5),
@@ -31,7 +31,7 @@ MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(params=list(POLICIES))
-def method(request: pytest.FixtureRequest) -> str | Policy:
+def method(request: pytest.FixtureRequest) -> str | Method:
     return POLICIES[request.param]
 
 
@@ -52,9 +52,9 @@ def check_budgets(world: World, k: int, budget: int, n_anchors: int) -> None:
         check_budget(world, index, method, k, budget)
 
 
-def check_budget(world: World, index: anncur.Index, method: str | Policy, k: int, budget: int) -> None:
+def check_budget(world: World, index: anncur.Index, method: str | Method, k: int, budget: int) -> None:
     query = world.queries[-1]
-    if isinstance(method, OneShot) and (method.n_anchor_items or 0) > budget:
+    if isinstance(method, Anncur) and (method.n_anchor_items or 0) > budget:
         budget = method.n_anchor_items or budget  # less would be refused
     hits = index.search(query, k=k, budget=budget, method=method)
     asked = world.scorer.calls(query)
@@ -82,7 +82,7 @@ def test_no_method_exceeds_its_budget_in_5000_cases(world: World, k: int, budget
     check_budgets(world, k, budget, data.draw(st.integers(1, len(world.queries) - 1)))
 
 
-def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: MakeWorld, method: str | Policy) -> None:
+def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: MakeWorld, method: str | Method) -> None:
     world = make_world(n_queries=20, n_items=150)
     index = world.index(16, retrievers=RETRIEVERS)
     for query in range(16, 20):
@@ -91,13 +91,13 @@ def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: Ma
         np.testing.assert_array_equal(hits.scores, np.sort(world.exact_scores[query])[::-1])
 
 
-def test_ties_come_in_the_order_of_positions(method: str | Policy) -> None:
+def test_ties_come_in_the_order_of_positions(method: str | Method) -> None:
     world = World(np.tile(np.repeat([1.0, 3.0, 2.0], 10), (6, 1)))
     hits = world.index(4, retrievers=RETRIEVERS).search(world.queries[5], k=30, budget=30, method=method)
     assert hits.ids == [f"i{n}" for n in [*range(10, 20), *range(20, 30), *range(10)]]
 
 
-def test_many_queries_get_the_same_answers_as_one_by_one(make_world: MakeWorld, method: str | Policy) -> None:
+def test_many_queries_get_the_same_answers_as_one_by_one(make_world: MakeWorld, method: str | Method) -> None:
     world = make_world(n_queries=90, n_items=80)
     index = world.index(15, retrievers=RETRIEVERS)
     queries = world.queries[15:]  # more than one block of them
@@ -105,11 +105,11 @@ def test_many_queries_get_the_same_answers_as_one_by_one(make_world: MakeWorld, 
     assert together == [index.search(query, k=5, budget=20, method=method) for query in queries]
 
 
-def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: str | Policy) -> None:
+def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: str | Method) -> None:
     """ANNCUR with a budget below the number of anchor queries, so that the scores alone choose its anchor items."""
     world, shuffled = make_world(n_queries=40, n_items=80), make_world(n_queries=40, n_items=80)
     shuffled.items = [world.items[position] for position in np.random.default_rng(1).permutation(80)]
-    budget = 20 if method == "anncur" or isinstance(method, OneShot) else 80
+    budget = 20 if method == "anncur" or isinstance(method, Anncur) else 80
     before, after = (
         w.index(30, retrievers=RETRIEVERS).search_many(w.queries[30:], k=10, budget=budget, method=method)
         for w in (world, shuffled)
@@ -117,7 +117,7 @@ def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: 
     assert [hits.ids for hits in before] == [hits.ids for hits in after]
 
 
-def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, method: str | Policy) -> None:
+def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, method: str | Method) -> None:
     world = make_world(n_queries=20, n_items=80)
     hits = world.index(15, retrievers=RETRIEVERS).search(world.queries[19], k=5, budget=30, method=method)
     if method == "exhaustive":
@@ -141,7 +141,7 @@ def wide() -> tuple[World, anncur.Index]:
 
 @pytest.mark.slow
 def test_working_memory_does_not_grow_with_the_number_of_queries(
-    wide: tuple[World, anncur.Index], method: str | Policy
+    wide: tuple[World, anncur.Index], method: str | Method
 ) -> None:
     world, index = wide
 

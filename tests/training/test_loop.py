@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 import torch
 from safetensors.torch import load_file
 
-from anncur.errors import DamagedError, InputError, PlanError
+from anncur.errors import DamagedError, InputError, ResumeError
 from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, train
 from training.toy_tasks import Toys
 
@@ -236,9 +236,9 @@ def test_the_log_is_strict_json_with_the_seed_in_every_row(tmp_path: Path) -> No
 
 def test_another_training_in_the_same_folder_is_refused_and_told_apart(tmp_path: Path) -> None:
     train(Scripted(dev=[0.0] * 6), tmp_path, TrainSettings())
-    with pytest.raises(PlanError, match=r"learning_rate was 1e-05 and is now 0\.1; take another folder, or delete"):
+    with pytest.raises(ResumeError, match=r"learning_rate was 1e-05 and is now 0\.1; take another folder, or delete"):
         train(Scripted(dev=[]), tmp_path, TrainSettings(learning_rate=0.1))
-    with pytest.raises(PlanError, match="task was 'scripted' and is now 'other'"):
+    with pytest.raises(ResumeError, match="task was 'scripted' and is now 'other'"):
         train(Scripted(dev=[], name="other"), tmp_path, TrainSettings())
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from anncur.errors import InputError, LockedError, PlanError
+from anncur.errors import InputError, LockedError, ResumeError
 from anncur.training.distillation_job import DistillationJob, distill
 from anncur.training.folder import training_in
 from anncur.training.jobs import train_cross_encoder, train_dual_encoder
@@ -59,7 +59,7 @@ def test_a_training_from_other_weights_of_the_same_shape_is_refused(
 ) -> None:
     network = toys.network
     rows = run(toys, tmp_path, network)
-    with pytest.raises(PlanError, match=rf"{field} was '.*network' and is now '.*network2'"):
+    with pytest.raises(ResumeError, match=rf"{field} was '.*network' and is now '.*network2'"):
         run(toys, tmp_path, network.parent / "network2")
     assert run(toys, tmp_path, network) == rows
 
@@ -68,7 +68,7 @@ def test_a_state_that_an_older_version_saved_with_fewer_fields_is_resumed(toys: 
     rows = train(toys.cross_encoder(tmp_path), tmp_path, SHORT)
     forget(tmp_path / RESUME, "network")
     assert train(toys.cross_encoder(tmp_path), tmp_path, SHORT) == rows
-    with pytest.raises(PlanError, match="mentions_per_batch was 8 and is now 3"):
+    with pytest.raises(ResumeError, match="mentions_per_batch was 8 and is now 3"):
         train(replace(toys.cross_encoder(tmp_path), mentions_per_batch=3), tmp_path, SHORT)
 
 
@@ -106,7 +106,7 @@ def test_a_training_whose_texts_were_changed_since_is_refused(
     documents = changed.data / "documents" / f"{world}.json"
     before = documents.read_text()
     documents.write_text(before.replace("today", "near", 1))
-    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete .*resume"):
+    with pytest.raises(ResumeError, match=r"texts was '.*' and is now '.*'; take another folder, or delete .*resume"):
         run(changed, out, network)
     documents.write_text(before)
     assert run(changed, out, network) == rows
@@ -124,7 +124,7 @@ def test_a_distillation_whose_texts_were_changed_since_is_refused(toys: Toys, tm
     scored = toy_scores()
     distill(job, scored, tmp_path)
     items = [*scored.items[:-1], replace(scored.items[-1], text="the changed")]
-    with pytest.raises(PlanError, match=r"texts was '.*' and is now '.*'; take another folder, or delete"):
+    with pytest.raises(ResumeError, match=r"texts was '.*' and is now '.*'; take another folder, or delete"):
         distill(job, replace(scored, items=items), tmp_path)
 
 

@@ -23,7 +23,7 @@ from training.toy_tasks import TEXT, Toys
     [(1, 2, "c [d e] f g"), (0, 0, "[d e]"), (9, 0, "a b c [d e]"), (0, 9, "[d e] f g h")],
 )
 def test_only_the_words_next_to_the_mention_stay(left: int, right: int, marked: str) -> None:
-    assert shortened(Query.parse("a b c [d e] f g h"), left, right).marked_text == marked
+    assert shortened(Query.marked("a b c [d e] f g h"), left, right).marked_text == marked
 
 
 def test_a_query_without_a_mention_stays_as_it_is() -> None:

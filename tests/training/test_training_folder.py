@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from anncur.errors import DamagedError, LockedError
-from anncur.index.files import writer_lock
 from anncur.models.checkpoint import CARD, READY, ModelCard
+from anncur.storage.files import writer_lock
 from anncur.tokens import PairFormat
 from anncur.training.folder import training_in, write_model
 

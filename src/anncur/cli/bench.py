@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from anncur.candidates.loading import load_retrievers
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import (
     BatchOption,
@@ -23,7 +22,6 @@ from anncur.cli.options import (
     needs_extra,
     scorer_from,
 )
-from anncur.cli.progress import duration
 from anncur.datasets.beir import read_beir
 from anncur.datasets.jsonl import read_documents, read_items, read_queries
 from anncur.errors import InputError
@@ -42,6 +40,8 @@ from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
 from anncur.evaluation.tasks import Task
 from anncur.items import Corpus
 from anncur.numbers import whole_number
+from anncur.progress import duration
+from anncur.retrievers.loading import load_retrievers
 
 bench = typer.Typer(name="bench", help="Measure all methods, and report what came out.", no_args_is_help=True)
 

@@ -11,11 +11,11 @@ import typer
 from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
-    AnchorsOption,
     BatchOption,
     CorpusArgument,
     IndexArgument,
     MaxCallsOption,
+    NAnchorQueriesOption,
     OwnQueriesOption,
     OwnScorerOption,
     RetriesOption,
@@ -23,12 +23,11 @@ from anncur.cli.options import (
     SeedOption,
     ThreadsOption,
     anchor_queries_from,
+    open_index,
     scorer_from,
-    scorer_of,
 )
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
-from anncur.index.folder import FolderStorage
 from anncur.index.index import Index
 
 
@@ -37,13 +36,13 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
     queries: OwnQueriesOption = None,
     scorer: ScorerOption = "builtin",
-    anchors: AnchorsOption = None,
+    n_anchor_queries: NAnchorQueriesOption = None,
     retriever: Annotated[
         list[str] | None,
         typer.Option(
             "--retriever",
-            help="bm25 (the default), tfidf, minilm or a dual encoder's folder, may be repeated: what adaptive search "
-            "begins with, as far as tuning finds it useful, and what the method rerank takes.",
+            help="bm25 (the default), tfidf, minilm, a dual encoder's folder, or package.module:name; may be repeated. "
+            "Adaptive search begins with them, as far as tuning finds them useful; the method rerank takes one.",
         ),
     ] = None,
     anchor_method: Annotated[
@@ -51,7 +50,7 @@ def build(
         typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
-    chunk_size: Annotated[int | None, typer.Option("--chunk-size", help="Items in one unit of work.")] = None,
+    items_per_chunk: Annotated[int | None, typer.Option("--items-per-chunk", help="Items in one unit of work.")] = None,
     shard: Annotated[
         str | None, typer.Option("--shard", help="i/n: score only every n-th chunk, from the i-th.")
     ] = None,
@@ -65,42 +64,40 @@ def build(
 ) -> None:
     """Score all items for the anchor queries, and make an index of it, tuned for adaptive search.
 
-    Without queries nothing is scored: searches re-rank what the first retriever finds, until `anncur learn` has some
-    of them to learn from. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it goes on
-    where it was.
+    Without queries nothing is scored: searches begin with what the first retriever finds, until `anncur learn` has a
+    query log to fit. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it resumes.
 
     Examples:
 
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur`
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
-    - `anncur build corpus.jsonl --queries q.txt --anchors 200 --out my.anncur --scorer my_module:scorer --shard 0/4`
+    - `anncur build corpus.jsonl --queries q.txt --out my.anncur --scorer my_module:scorer --shard 0/4`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     with show_progress(as_json=as_json) as progress:
         index = Index.build(
-            out,
-            guarded,
             read_items(corpus),
-            [] if queries is None else anchor_queries_from(queries, anchors, seed),
+            guarded,
+            [] if queries is None else anchor_queries_from(queries, n_anchor_queries, seed),
+            path=out,
             retrievers=retriever or ["bm25"],
-            anchors=anchor_method,
+            anchor_method=anchor_method,
             dtype=dtype,
-            items_per_chunk=chunk_size,
+            items_per_chunk=items_per_chunk,
             shard=_parse_shard(shard),
             scorer_name=scorer,
             seed=seed,
             progress=progress,
         )
-    storage = FolderStorage(out)
-    is_complete = storage.has_index()
+    n_pairs = guarded.calls_made
     if as_json:
-        print_json({"path": str(out), "is_complete": is_complete, "calls": index.build_calls})
-    elif is_complete:
+        print_json({"path": str(out), "is_complete": index.is_complete, "calls": n_pairs})
+    elif index.is_complete:
         command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
-        console().print(f"{out} is ready; {index.build_calls:,} calls. Try: {command}", markup=False, soft_wrap=True)
+        console().print(f"{out} is ready; {n_pairs:,} pairs scored. Try: {command}", markup=False, soft_wrap=True)
     else:
-        told = f"This shard of {out} is done with {index.build_calls:,} calls; others are still missing."
-        console().print(told, markup=False, soft_wrap=True)
+        message = f"This shard of {out} is done with {n_pairs:,} pairs; others are still missing."
+        console().print(message, markup=False, soft_wrap=True)
 
 
 def add(
@@ -117,10 +114,10 @@ def add(
 
     - `anncur add my.anncur new.jsonl`
     """
-    opened = Index.open(index, scorer_of(index, scorer, threads=threads))
+    opened = open_index(index, scorer, threads=threads)
     with show_progress(as_json=as_json) as progress:
         opened.add(read_items(corpus), progress=progress)
-    _tell(opened, index, as_json=as_json)
+    _show(opened, index, as_json=as_json)
 
 
 def remove(
@@ -135,16 +132,16 @@ def remove(
 
     - `anncur remove my.anncur n02139199 n02139671`
     """
-    storage = FolderStorage(index)
-    storage.remove(ids)
-    version = storage.newest().manifest.version
+    opened = Index.open(index, check=False)
+    opened.remove(ids)
+    version = opened.info.version
     if as_json:
         print_json({"path": str(index), "version": version, "removed": ids})
     else:
         console().print(f"Removed {len(set(ids))} item(s); {index} is at version {version}.", markup=False)
 
 
-def _tell(opened: Index, path: Path, *, as_json: bool) -> None:
+def _show(opened: Index, path: Path, *, as_json: bool) -> None:
     info = opened.info
     if as_json:
         print_json({"path": str(path), "version": info.version, "n_items": info.n_items})

@@ -21,23 +21,23 @@ from anncur.datasets.sample import (
 )
 from anncur.evaluation.recall import mean_recall
 from anncur.index.index import Index
-from anncur.items import as_queries
+from anncur.items import Query
 from anncur.progress import Progress
 from anncur.ranking import Hits
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
-from anncur.search.base import Policy
-from anncur.search.one_shot import OneShot
+from anncur.search.anncur import Anncur
+from anncur.search.base import Method
+from anncur.search.methods import Rerank
 from anncur.search.posterior import Posterior
-from anncur.search.rerank import Rerank
 
 BUDGETS = (50, 100, 200)
 K = 10
-METHODS: dict[str, Policy] = {
+METHODS: dict[str, Method] = {
     "BM25 + re-rank": Rerank("bm25"),
     "TF-IDF + re-rank": Rerank("tfidf"),
-    "ANNCUR, one shot": OneShot(),
+    "ANNCUR, fixed anchors": Anncur(),
     "anncur (posterior)": Posterior(),
 }
 EXAMPLES = (
@@ -46,7 +46,7 @@ EXAMPLES = (
     "the [horse] shied at the noise and threw its rider into the ditch",
 )
 LIVE_ITEMS, LIVE_ANCHORS = 150, 15
-N_CHECKED = 200  # stored scores that are computed anew
+N_CHECKED = 200  # stored scores that are computed again
 
 OWN_DATA = """\
 On your own data, with the built-in cross-encoder:
@@ -64,7 +64,7 @@ queries, {"text": …}. With a scorer of your own:
 
     items = anncur.read_items("corpus.jsonl")
     anchors = anncur.read_queries("queries.jsonl")
-    index = anncur.Index.build("my.anncur", scorer, items, anchors)
+    index = anncur.Index.build(items, scorer, anchors, path="my.anncur")
     print(index.search("what I look for", k=10, budget=200).ids)
 """
 
@@ -76,7 +76,7 @@ def demo(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Find animals with a cross-encoder, and compare methods at the same number of calls.
+    """Find animals with a cross-encoder, and compare methods at the same number of pairs.
 
     Everything that it needs is in the package: 2,000 animals of WordNet, 200 mentions of animals in running text, a
     small cross-encoder, and an index made with it.
@@ -87,7 +87,7 @@ def demo(
     - `anncur demo "a large [cat] with stripes"`
     - `anncur demo --json`
     """
-    queries = as_queries(EXAMPLES if query is None else [query])
+    queries = [Query.marked(text) for text in EXAMPLES] if query is None else [_parsed(query)]
     scorer = load_scorer("builtin")
     with show_progress(as_json=as_json) as progress:
         calls = _build_a_part(scorer, progress)
@@ -101,11 +101,17 @@ def demo(
         _show(console(), calls, answers, difference, rows)
 
 
+def _parsed(query: str) -> Query:
+    """The sample's queries have mentions, so brackets mark one here."""
+    return Query.marked(query) if "[" in query else Query(query)
+
+
 def _build_a_part(scorer: GuardedScorer, progress: Progress) -> int:
     """Build an index of a part of the sample, as users will build theirs; gives the calls that it took."""
     with tempfile.TemporaryDirectory() as folder:
         items, anchors = sample_items()[:LIVE_ITEMS], sample_anchor_queries()[:LIVE_ANCHORS]
-        return Index.build(Path(folder) / "part.anncur", scorer, items, anchors, progress=progress).build_calls
+        index = Index.build(items, scorer, anchors, path=Path(folder) / "part.anncur", progress=progress)
+        return index.info.build_calls
 
 
 def _check_stored(scorer: GuardedScorer) -> float:
@@ -133,11 +139,11 @@ def _compare(scorer: GuardedScorer) -> list[dict[str, Any]]:
 
 
 def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows: list[dict[str, Any]]) -> None:
-    out.print(f"\nBuilt an index of {LIVE_ITEMS} animals with {LIVE_ANCHORS} anchor queries: {calls:,} calls.")
+    out.print(f"\nBuilt an index of {LIVE_ITEMS} animals with {LIVE_ANCHORS} anchor queries: {calls:,} pairs.")
     out.print("Opened the ready one, of 2,000 animals with 150 anchor queries.")
     for hits in answers:
         out.print(
-            f'\nBest for "{hits.query.marked_text}", {hits.calls} calls, {_found(hits)}:\n',
+            f'\nBest for "{hits.query.marked_text}", {hits.calls} pairs, {_found(hits)}:\n',
             markup=False,
             soft_wrap=True,
         )
@@ -146,7 +152,7 @@ def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows
             out.print(shown, markup=False, no_wrap=True, overflow="ellipsis")
     out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
     out.print("All scores are the built-in cross-encoder's. Those of the test queries are stored; of them,")
-    out.print(f"{N_CHECKED} were computed anew just now (largest difference {difference:.0e}). BM25 and TF-IDF look")
+    out.print(f"{N_CHECKED} were computed again just now (largest difference {difference:.0e}). BM25 and TF-IDF look")
     out.print("for the mention alone: with its context they would find less.\n")
     out.print(OWN_DATA, markup=False, soft_wrap=True)
 
@@ -160,7 +166,7 @@ def _table(rows: list[dict[str, Any]], *, n_queries: int) -> Table:
     table = Table(title=f"\nShare of the scorer's true top {K} that is found\n(mean of {n_queries} test queries)")
     table.add_column("method")
     for budget in BUDGETS:
-        table.add_column(f"{budget} calls", justify="right")
+        table.add_column(f"{budget} pairs", justify="right")
     for name in METHODS:
         table.add_row(name, *(f"{row['recall']:.0%}" for row in rows if row["method"] == name))
     return table

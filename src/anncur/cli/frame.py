@@ -1,7 +1,7 @@
 """What every command shares: its options, where it writes, and the edge where errors become one line and a code.
 
 Results go to standard output, everything else to standard error, so that `--json` can be piped. Exit codes: 0 done,
-1 an error that the user can mend, 2 wrong usage, 70 a bug of ours, 130 interrupted, 141 nobody reads the output."""
+1 an error that the user can repair, 2 wrong usage, 70 a bug of ours, 130 interrupted, 141 nobody reads the output."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from anncur.cli.progress import Lines, ProgressDisplay, TerminalBar, json_line, plain_line
 from anncur.errors import AnncurError
+from anncur.progress import Lines, ProgressDisplay, display_for, json_line
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, and progress as JSON lines.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -39,7 +39,7 @@ def at_the_edge(command: Callable[..., None]) -> Callable[..., None]:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
-            _fail("interrupted; run the same again to go on", code=130, debug=False)
+            _fail("interrupted; run the same again to resume", code=130, debug=False)
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
@@ -63,11 +63,7 @@ def print_json(value: Any) -> None:
 
 def show_progress(*, as_json: bool) -> ProgressDisplay:
     """A bar on a terminal, plain lines in a log, JSON lines for programs."""
-    if as_json:
-        return Lines(sys.stderr, json_line)
-    terminal = Console(stderr=True)
-    has_bars = terminal.is_terminal and not terminal.is_dumb_terminal and terminal.width >= 60
-    return TerminalBar(terminal) if has_bars else Lines(sys.stderr, plain_line)
+    return Lines(sys.stderr, json_line) if as_json else display_for(sys.stderr)
 
 
 def _fail(message: str, code: int, *, debug: bool) -> None:

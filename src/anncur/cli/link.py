@@ -45,8 +45,8 @@ def link(
     - `anncur link my-data --scorer my-model --retriever minilm --baseline tfidf`
     - `anncur link my-data --statistics`
     """
-    from anncur.candidates.loading import load_retriever
     from anncur.evaluation import linking
+    from anncur.retrievers.loading import load_retriever
 
     found = Zeshel(data)
     if statistics:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,15 +15,10 @@ from anncur.cli.options import (
     SeedOption,
     ThreadsOption,
     needs_extra,
-    scorer_of,
+    open_index,
 )
 from anncur.cli.tables import show_suitability, show_tuning
-from anncur.errors import DamagedError
-from anncur.index.advice import advise
-from anncur.index.folder import FolderStorage
-from anncur.index.plot import draw_recall
-from anncur.index.report import assess, chosen, compare
-from anncur.search.beliefs import Tuned
+from anncur.index.index import Index
 
 
 def info(
@@ -38,7 +32,7 @@ def info(
 ) -> None:
     """Tell what an index is made of, and how well it suits its scorer.
 
-    On anchor queries that were held out in tuning: how much adaptive search finds with how many calls, how much plain
+    On anchor queries that were held out in tuning: how much adaptive search finds with how many pairs, how much plain
     re-ranking and the method anncur, and what to use. --plot needs the extra plots.
 
     Examples:
@@ -46,21 +40,21 @@ def info(
     - `anncur info my.anncur`
     - `anncur info my.anncur --plot recall.png`
     """
-    version = FolderStorage(index).newest()
-    described, learned = version.describe(), version.learned()
-    suitability = assess(learned, n_items=described["n_items"])
-    advice = advise(learned, n_items=described["n_items"])
+    opened = Index.open(index, check=False)
+    described, suitability = opened.info.to_dict(), opened.suitability()
+    for of_this_process in ("build_calls", "stability"):
+        del described[of_this_process]
     if plot is not None:
         with needs_extra("plots"):
-            described["plot"] = str(draw_recall(learned.tuned, plot))
+            described["plot"] = str(opened.plot_recall(plot))
     if as_json:
-        print_json({**described, "suitability": {**suitability.to_dict(), "advice": advice}})
+        print_json({**described, "suitability": suitability.to_dict()})
         return
     out = console()
     for name, value in described.items():
         out.print(f"{name.replace('_', ' '):>18}  {value}", markup=False, soft_wrap=True)
     show_suitability(out, suitability)
-    for line in advice:
+    for line in suitability.advice:
         out.print(f"- {line}", markup=False)
 
 
@@ -79,12 +73,9 @@ def verify(
     - `anncur verify my.anncur`
     - `anncur verify my.anncur --repair`
     """
-    storage = FolderStorage(index)
-    if repair:
-        with show_progress(as_json=as_json) as progress:
-            problems = storage.repair(scorer_of(index, scorer, threads=threads), progress=progress)
-    else:
-        problems = storage.verify()
+    opened = open_index(index, scorer, threads=threads, check=False)
+    with show_progress(as_json=as_json) as progress:
+        problems = opened.verify(repair=repair, progress=progress)
     if as_json:
         print_json({"path": str(index), "problems": problems})
     else:
@@ -104,60 +95,50 @@ def tune(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Tune adaptive search anew on the stored scores, which costs no calls: worth it after many items were added.
+    """Tune the methods again on the stored scores, which costs no pairs: worth it after many items were added.
 
-    Chooses retrievers, side vectors, noise and the first round by what held-out anchor queries find, and for the method
-    anncur anchor items and how to split a budget; tells what it chose, and the expected recall before and after.
+    Chooses retrievers, embeddings, noise and the rounds by what held-out anchor queries find, and for the method anncur
+    anchor items and how to split a budget; tells what it chose, and the expected recall before and after.
 
     Examples:
 
     - `anncur tune my.anncur`
     - `anncur tune my.anncur --seed 1 --json`
     """
-    storage = FolderStorage(index)
-    before = _tuned_so_far(storage)
+    opened = Index.open(index, check=False)
     with show_progress(as_json=as_json) as progress:
-        storage.tune(anchor_method, seed, progress=progress)
-    version = storage.newest()
-    after = version.learned().tuned
-    changes = compare(before, after, n_items=version.describe()["n_items"])
+        report = opened.tune(anchor_method=anchor_method, seed=seed, progress=progress)
+    version = opened.info.version
     if as_json:
-        told = {"chosen": chosen(after.settings), "expected_recall": [asdict(change) for change in changes]}
-        print_json({"path": str(index), "version": version.manifest.version, **told})
+        print_json({"path": str(index), "version": version, **report.to_dict()})
     else:
-        console().print(f"{index} is at version {version.manifest.version}.", markup=False, soft_wrap=True)
-        show_tuning(console(), after.settings, changes)
-
-
-def _tuned_so_far(storage: FolderStorage) -> Tuned:
-    """What tuning anew is compared with; it also mends what is damaged."""
-    try:
-        return storage.newest().learned().tuned
-    except DamagedError:
-        return Tuned()
+        console().print(f"{index} is at version {version}.", markup=False, soft_wrap=True)
+        show_tuning(console(), report)
 
 
 def learn(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Learn from the searches that were kept (--keep-traffic), which costs no calls.
+    """Fit a feedback model to the query log (--log-queries), which costs no pairs.
 
     Examples:
 
-    - `anncur search my.anncur "small bat" --keep-traffic 1000`
+    - `anncur search my.anncur "small bat" --log-queries 1000`
     - `anncur learn my.anncur`
     """
-    storage = FolderStorage(index)
+    opened = Index.open(index, check=False)
     with show_progress(as_json=as_json) as progress:
-        n_queries = storage.learn(progress=progress)
-    version = storage.newest().manifest.version
+        n_queries = opened.learn(progress=progress)
+    version = opened.info.version
     if as_json:
         print_json({"path": str(index), "version": version, "n_queries": n_queries})
     else:
-        console().print(f"Learnt from {n_queries:,} queries; {index} is at version {version}.", markup=False)
+        console().print(f"Fitted to {n_queries:,} queries; {index} is at version {version}.", markup=False)
 
 
 def gc(
     index: IndexArgument,
-    drafts: Annotated[bool, typer.Option("--drafts", help="Also drop unfinished builds, paid for in part.")] = False,
+    unpublished: Annotated[
+        bool, typer.Option("--unpublished", help="Also drop unfinished builds, paid for in part.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -166,9 +147,9 @@ def gc(
     Examples:
 
     - `anncur gc my.anncur`
-    - `anncur gc my.anncur --drafts`
+    - `anncur gc my.anncur --unpublished`
     """
-    deleted = FolderStorage(index).gc(drafts=drafts)
+    deleted = Index.open(index, check=False).gc(unpublished=unpublished)
     if as_json:
         print_json({"path": str(index), "deleted": deleted})
     else:

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from anncur.datasets.jsonl import read_queries
 from anncur.errors import InputError
-from anncur.index.folder import FolderStorage
 from anncur.index.index import Index
 from anncur.items import Query
 from anncur.scorers.guard import GuardedScorer
@@ -32,7 +31,9 @@ OwnQueriesOption = Annotated[
         help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder; none by default.",
     ),
 ]
-AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="Draw so many of the queries; all by default.")]
+NAnchorQueriesOption = Annotated[
+    int | None, typer.Option("--n-anchor-queries", help="Draw this many of the queries at random; all by default.")
+]
 ScorerOption = Annotated[
     str,
     typer.Option(
@@ -43,8 +44,8 @@ ScorerOption = Annotated[
 OwnScorerOption = Annotated[
     str | None, typer.Option("--scorer", help="As for build; by default the one that it was built with.")
 ]
-BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one call of the scorer.")]
-RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing call is tried again.")]
+BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one request to the scorer.")]
+RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing request is tried again.")]
 MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in this run.")]
 ThreadsOption = Annotated[
     int | None,
@@ -83,10 +84,13 @@ def scorer_from(
     return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
 
 
-def scorer_of(index: Path, name: str | None, *, threads: int | None = None) -> GuardedScorer:
-    """The scorer of an index, by its name or as the index remembers it; modules in the current folder count."""
+def open_index(path: Path, scorer: str | None = None, *, threads: int | None = None, **options: Any) -> Index:
+    """An index with its scorer, by name or as the index remembers it; modules in the current folder count."""
     import_from_here()
-    return Index.scorer_of(FolderStorage(index), name, threads=threads)
+    if threads is None:
+        return Index.open(path, scorer, **options)
+    name = scorer or Index.open(path, check=False).info.scorer_name
+    return Index.open(path, load_scorer(name, threads=threads), **options)
 
 
 def import_from_here() -> None:
@@ -95,11 +99,12 @@ def import_from_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def anchor_queries_from(path: Path, n_anchors: int | None, seed: int) -> list[Query]:
-    """All queries of a file, or so many of them, drawn at random."""
+def anchor_queries_from(path: Path, n_anchor_queries: int | None, seed: int) -> list[Query]:
+    """All queries of a file, or some of them, drawn at random."""
     queries = list(read_queries(path))
     if not queries:
-        raise InputError(f"{path} holds no queries; anchor queries are what an index learns from")
-    if n_anchors is None or n_anchors >= len(queries):
+        raise InputError(f"{path} holds no queries; anchor queries are what an index is tuned on")
+    if n_anchor_queries is None or n_anchor_queries >= len(queries):
         return queries
-    return [queries[position] for position in np.random.default_rng(seed).permutation(len(queries))[:n_anchors]]
+    order = np.random.default_rng(seed).permutation(len(queries))
+    return [queries[position] for position in order[:n_anchor_queries]]

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
-    AnchorsOption,
     BatchOption,
     CorpusArgument,
+    NAnchorQueriesOption,
     QueriesOption,
     ScorerOption,
     SeedOption,
@@ -21,17 +21,18 @@ from anncur.cli.options import (
     anchor_queries_from,
     scorer_from,
 )
-from anncur.cli.progress import duration
 from anncur.cli.tables import show_suitability
 from anncur.datasets.jsonl import read_items
-from anncur.index.plan import SHARES, BuildPlan, make_plan
+from anncur.planning.plan import SHARES, BuildPlan
+from anncur.planning.plan import plan as make_plan
+from anncur.progress import duration
 
 
 def plan(
     corpus: CorpusArgument,
     queries: QueriesOption,
     scorer: ScorerOption = "builtin",
-    anchors: AnchorsOption = None,
+    n_anchor_queries: NAnchorQueriesOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
     ] = None,
@@ -51,13 +52,13 @@ def plan(
 
     - `anncur plan corpus.jsonl --queries queries.jsonl`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
-    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --anchors 200 --seconds 20`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --n-anchor-queries 200 --seconds 20`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, threads=threads)
-    anchor_queries = anchor_queries_from(queries, anchors, seed)
+    anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(
-            guarded, read_items(corpus), anchor_queries, seconds=seconds, seed=seed, keep_at=out, progress=progress
+            read_items(corpus), guarded, anchor_queries, path=out, seconds=seconds, seed=seed, progress=progress
         )
     if as_json:
         print_json(made.to_dict())
@@ -70,7 +71,7 @@ def _show(out: Console, made: BuildPlan) -> None:
     out.print(f"time    about {duration(made.seconds)}, at {1000 * made.seconds_per_pair:.3g} ms per pair")
     out.print(f"disk    about {_size(made.disk_bytes)}")
     out.print(f"memory  about {_size(made.memory_bytes)} to search it")
-    pilot = f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} calls"
+    pilot = f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} pairs"
     table = Table(title=f"\nShare of the scorer's top 10 that is found on a pilot of {pilot}")
     table.add_column("share of the items that is scored")
     for share in SHARES:

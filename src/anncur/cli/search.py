@@ -1,15 +1,21 @@
-"""`anncur search`: ask an index."""
+"""`anncur search`: ask an index, for one query or for a file of them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from anncur.cli.frame import DebugOption, JsonOption, console, print_json
-from anncur.cli.options import IndexArgument, OwnScorerOption, ThreadsOption, scorer_of
-from anncur.index.index import Index
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
+from anncur.cli.options import IndexArgument, OwnScorerOption, SeedOption, ThreadsOption, open_index
+from anncur.datasets.jsonl import read_queries
+from anncur.datasets.trec import TREC_SUFFIXES, write_run
+from anncur.errors import InputError
+from anncur.items import Query
 from anncur.ranking import Hits
 from anncur.search.limits import DEFAULT_BUDGET
 from anncur.search.methods import DEFAULT_METHOD, METHODS
@@ -17,26 +23,39 @@ from anncur.search.methods import DEFAULT_METHOD, METHODS
 
 def search(
     index: IndexArgument,
-    query: Annotated[str, typer.Argument(help="What to look for; exactly one [ ] marks a mention.")],
+    query: Annotated[str | None, typer.Argument(help="What to look for.", show_default=False)] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option("--queries", help="Many queries: JSON lines, a text file with one per line, or a BEIR folder."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the answers here: JSON lines, or a TREC run if it ends in .trec or .run."),
+    ] = None,
+    marked: Annotated[bool, typer.Option("--marked", help="One [ ] in the query marks its mention.")] = False,
     k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
     budget: Annotated[
-        int | None, typer.Option("--budget", help=f"The most calls of the scorer; {DEFAULT_BUDGET} by default.")
+        int | None, typer.Option("--budget", help=f"The most pairs to score; {DEFAULT_BUDGET} by default.")
     ] = None,
     target_recall: Annotated[
-        float | None, typer.Option("--target-recall", help="Stop when so much of the true top k is probably found.")
+        float | None,
+        typer.Option("--target-recall", help="Stop when this share of the true top k is probably found."),
     ] = None,
-    max_budget: Annotated[int | None, typer.Option("--max-budget", help="The most calls to reach it.")] = None,
+    max_budget: Annotated[int | None, typer.Option("--max-budget", help="The most pairs to reach it.")] = None,
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
-    deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no call after that.")] = None,
-    keep_traffic: Annotated[
-        int, typer.Option("--keep-traffic", help="Keep the query and its scores for `anncur learn`: the last so many.")
+    deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no request after that.")] = None,
+    log_queries: Annotated[
+        int, typer.Option("--log-queries", help="Log the query and its scores for `anncur learn`: at most this many.")
     ] = 0,
     explore: Annotated[
         float | None,
-        typer.Option("--explore", help="The share of calls for random items; 0.05 by default where searches are kept."),
+        typer.Option(
+            "--explore", help="The share of pairs with random items; 0.05 by default where queries are logged."
+        ),
     ] = None,
     scorer: OwnScorerOption = None,
     threads: ThreadsOption = None,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -44,18 +63,59 @@ def search(
 
     Examples:
 
-    - `anncur search animals.anncur "small [bat] that eats fruit" -k 5 --budget 100`
-    - `anncur search animals.anncur "small [bat] that eats fruit" --target-recall 0.95`
+    - `anncur search animals.anncur "a bat that eats fruit" -k 5 --budget 100`
+    - `anncur search animals.anncur "small [bat] that eats fruit" --marked --target-recall 0.95`
     - `anncur search animals.anncur "small bat" --method rerank --json`
+    - `anncur search animals.anncur --queries queries.jsonl --out answers.trec`
     """
-    opened = Index.open(index, scorer_of(index, scorer, threads=threads), keep_traffic=keep_traffic, explore=explore)
-    hits = opened.search(
-        query, k, budget, method, target_recall=target_recall, max_budget=max_budget, deadline_ms=deadline_ms
-    )
-    if as_json:
-        print_json(hits.to_dict())
+    asked = _asked(query, queries, out, marked=marked)
+    opened = open_index(index, scorer, threads=threads, log_queries=log_queries, explore=explore)
+    with show_progress(as_json=as_json) as progress:
+        answers = opened.search_many(
+            asked,
+            k,
+            budget,
+            method,
+            target_recall=target_recall,
+            max_budget=max_budget,
+            deadline_ms=deadline_ms,
+            seed=seed,
+            progress=progress if out is not None else False,
+        )
+    if out is not None:
+        _write(out, answers, method)
+        _summarise(out, answers, as_json=as_json)
+    elif as_json:
+        print_json(answers[0].to_dict())
     else:
-        _show(console(), hits, k)
+        _show(console(), answers[0], k)
+
+
+def _asked(query: str | None, queries: Path | None, out: Path | None, *, marked: bool) -> list[Query]:
+    if (query is None) == (queries is None):
+        raise InputError("give a query, or --queries with a file of them")
+    if (queries is None) != (out is None):
+        raise InputError("--queries and --out go together: many queries are answered in a file")
+    if queries is not None:
+        return list(read_queries(queries, marked=marked))
+    return [Query.marked(query or "") if marked else Query(query or "")]
+
+
+def _write(out: Path, answers: Sequence[Hits], method: str) -> None:
+    if out.suffix in TREC_SUFFIXES:
+        write_run(out, answers, name=f"anncur-{method}")
+    else:
+        lines = (json.dumps(hits.to_dict(), ensure_ascii=False) + "\n" for hits in answers)
+        out.write_text("".join(lines), encoding="utf-8")
+
+
+def _summarise(out: Path, answers: Sequence[Hits], *, as_json: bool) -> None:
+    n_pairs = sum(hits.calls for hits in answers)
+    if as_json:
+        print_json({"out": str(out), "n_queries": len(answers), "calls": n_pairs})
+    else:
+        message = f"{out} has the answers to {len(answers):,} queries; {n_pairs:,} pairs scored."
+        console().print(message, markup=False, soft_wrap=True)
 
 
 def _show(out: Console, hits: Hits, k: int) -> None:
@@ -64,4 +124,4 @@ def _show(out: Console, hits: Hits, k: int) -> None:
         out.print(f"{hit.score:9.4f}  {hit.id}  {text}", markup=False, no_wrap=True, overflow="ellipsis")
     cut = ", cut short" if hits.is_partial else ""
     found = "" if hits.estimated_recall is None else f", about {hits.estimated_recall:.0%} of the true top {k} found"
-    out.print(f"{hits.calls} calls in {hits.seconds:.2f} s{cut}{found}", style="dim")
+    out.print(f"{hits.calls} pairs in {hits.seconds:.2f} s{cut}{found}", style="dim")

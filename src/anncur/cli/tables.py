@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from anncur.index.report import Change, Suitability
-from anncur.search.beliefs import PosteriorSettings
+from anncur.planning.suitability import Change, Suitability, TuningReport
 
 
 def show_suitability(out: Console, found: Suitability, *, of: str = "") -> None:
     """Print the spectrum and the expected recalls."""
-    if found.directions:
-        held = ", ".join(f"{row.n_directions} hold {row.energy:.0%}" for row in found.directions)
-        told = f"\nOf {found.most_directions} directions of the anchor scores{of}, {held} of the energy."
-        out.print(told, markup=False, soft_wrap=True)
+    if found.components:
+        explained = ", ".join(f"{row.n_components} explain {row.explained_variance:.0%}" for row in found.components)
+        text = (
+            f"\nOf {found.most_components} principal components of the anchor scores{of}, {explained} of the variance."
+        )
+        out.print(text, markup=False, soft_wrap=True)
     if not found.recalls:
         return
     budgets = sorted({row.budget for row in found.recalls})
@@ -28,41 +30,40 @@ def show_suitability(out: Console, found: Suitability, *, of: str = "") -> None:
     out.print(table)
 
 
-def show_tuning(out: Console, settings: PosteriorSettings | None, changes: Sequence[Change]) -> None:
+def show_tuning(out: Console, report: TuningReport) -> None:
     """Print what tuning chose, and what it has changed."""
-    if settings is None:
+    if report.chosen is None:
         out.print("There was nothing to tune on: that takes at least 4 anchor queries.")
         return
-    for name, value in _chosen_words(settings).items():
+    for name, value in _chosen_words(report.chosen).items():
         out.print(f"{name:>14}  {value}", markup=False, soft_wrap=True)
-    budgets = sorted({change.budget for change in changes})
+    budgets = sorted({change.budget for change in report.changes})
     if not budgets:
         return
     table = _table(
         "Expected recall of adaptive search, before → after\n(each on its own held-out queries)", None, budgets
     )
-    for k in sorted({change.k for change in changes}):
-        found = {change.budget: change for change in changes if change.k == k}
+    for k in sorted({change.k for change in report.changes}):
+        found = {change.budget: change for change in report.changes if change.k == k}
         table.add_row(f"top {k}", *(_change(found.get(budget)) for budget in budgets))
     out.print(table)
 
 
-def _chosen_words(settings: PosteriorSettings) -> dict[str, str]:
+def _chosen_words(chosen: Mapping[str, Any]) -> dict[str, str]:
     """What was chosen, in words. The coefficients are those of a retriever's score and of what peaks in it."""
     retrievers = [
-        f"{name} ({', '.join(f'{value:+.2f}' for value in values)})" for name, values in settings.coefficients
+        f"{name} ({', '.join(f'{value:+.2f}' for value in values)})" for name, values in chosen["retrievers"].items()
     ]
-    has_side = settings.side is not None and settings.side_share > 0
-    has_opening = bool(settings.opening and settings.coefficients)
-    first = settings.opening if has_opening else settings.first
-    best_by = "what retrievers say" if has_opening else "the prior mean"
+    embeddings_of, share = chosen["embeddings_of"], chosen["embedding_share"]
+    first = chosen["n_initial"] or chosen["min_round_size"]
+    best_by = "the retrievers" if chosen["n_initial"] else "the prior mean"
     return {
         "retrievers": ", ".join(retrievers) or "none",
-        "side vectors": f"those of {settings.side}, {settings.side_share:.0%} of the variance" if has_side else "none",
-        "noise": f"{settings.noise_share:.0%} of the variance",
-        "weight": f"{settings.weight:.0%} of that in the prior mean" if retrievers else "none",
+        "embeddings": f"those of {embeddings_of}, {share:.0%} of the variance" if embeddings_of else "none",
+        "noise": f"{chosen['noise_share']:.0%} of the variance",
+        "weight": f"{chosen['retriever_weight']:.0%} of the retrievers' prediction in the prior mean",
         "first round": f"{first} items, the best by {best_by}",
-        "later rounds": f"{settings.growth:.0%} of what has been scored, at least {settings.first} items",
+        "later rounds": f"{chosen['growth']:.0%} of what has been scored, at least {chosen['min_round_size']} items",
     }
 
 
@@ -72,7 +73,7 @@ def _table(title: str, second: str | None, budgets: Sequence[int]) -> Table:
     if second is not None:
         table.add_column(second)
     for budget in budgets:
-        table.add_column(f"{budget} calls", justify="right")
+        table.add_column(f"{budget} pairs", justify="right")
     return table
 
 

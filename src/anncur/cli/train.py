@@ -10,6 +10,7 @@ import typer
 
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import IndexArgument, SeedOption, needs_extra
+from anncur.index.index import Index
 from anncur.numbers import whole_number
 
 DataArgument = Annotated[Path, typer.Argument(help="A folder in ZESHEL's layout: documents/ and mentions/.")]
@@ -225,11 +226,9 @@ def distill(
         from anncur.training.distillation_job import DistillationJob
         from anncur.training.distillation_job import distill as run_distillation
         from anncur.training.presets import preset as preset_of
-    from anncur.index.folder import FolderStorage
-
     chosen = preset_of(preset)
-    version = FolderStorage(index).newest()
-    scored = ScoredQueries(version.queries(), list(version.items()), version.vectors().T)
+    opened = Index.open(index)
+    scored = ScoredQueries(opened.anchor_queries, list(opened), opened.anchor_scores().T)
     job = DistillationJob(
         start=start,
         loss=_one_of("--loss", loss, "match", "pair", "best"),

@@ -23,13 +23,14 @@ def read_items(path: StrPath) -> Iterator[Item]:
     return (_at(where, Item.from_record, record) for where, record in read_records(file))
 
 
-def read_queries(path: StrPath) -> Iterator[Query]:
+def read_queries(path: StrPath, *, marked: bool = False) -> Iterator[Query]:
     """Queries of a JSON-lines file (`text`, perhaps `id` or `_id`, `mention`), or of a BEIR folder.
 
-    A file that ends in .txt has one query per line, with perhaps one `[mention]`."""
+    A file that ends in .txt has one query per line; where they are `marked`, each with one `[mention]`."""
     file = _file(path, "queries.jsonl")
     if file.name.removesuffix(".gz").endswith(".txt"):
-        return (_at(where, Query.parse, line.strip()) for where, line in read_lines(file))
+        read = Query.marked if marked else Query
+        return (_at(where, read, line.strip()) for where, line in read_lines(file))
     return (_at(where, Query.from_record, record) for where, record in read_records(file))
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from anncur.arrays import Positions
-from anncur.search.base import Block, Knowledge, Proposal, Rounds
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
 from anncur.search.guesses import best_guesses
 
 
@@ -25,7 +25,7 @@ class FixedItems:
     name: ClassVar[str] = "fixed_items"
     is_exact: ClassVar[bool] = False
 
-    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
+    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
         n_fixed = min(len(self.items), block.budget // 2)
         fixed = self.items[:n_fixed]
         exact_scores = yield [Proposal(fixed)] * len(block.queries)

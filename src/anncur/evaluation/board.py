@@ -11,7 +11,7 @@ from anncur.arrays import FloatVector
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS
 from anncur.evaluation.intervals import Interval, clustered_interval
 from anncur.evaluation.rows import Row, grouped, mean, select
-from anncur.search.exhaustive import Exhaustive
+from anncur.search.methods import Exhaustive
 from anncur.search.posterior import Posterior
 
 

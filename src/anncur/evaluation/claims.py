@@ -32,7 +32,7 @@ from anncur.evaluation.verdicts import (
     series,
     trend,
 )
-from anncur.index.report import rerank_name
+from anncur.planning.advice import rerank_name
 
 COLLAPSE = 0.05  # a loss of recall that nobody takes for noise
 NEGLIGIBLE = 0.01  # a share of the time

@@ -1,11 +1,10 @@
-"""The task's own metrics against what judges said, by ir-measures, and runs in TREC's format.
+"""The task's own metrics against what judges said, by ir-measures.
 
 Reads hits and judgements, feeds experiments. Needs the extra `bench`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from anncur.datasets.beir import Qrels
 from anncur.errors import InputError
@@ -32,18 +31,6 @@ def judge(answers: Sequence[Hits], qrels: Qrels) -> dict[str, float]:
     scored = [ir_measures.ScoredDoc(*entry) for entry in _entries(answers)]
     measures = [ir_measures.parse_measure(name) for name in MEASURES]
     return {str(name): float(value) for name, value in ir_measures.calc_aggregate(measures, judged, scored).items()}
-
-
-def write_run(file: Path, answers: Sequence[Hits], *, name: str) -> None:
-    """Write answers as a run: query, Q0, item, rank, score and the name of the run."""
-    tag = "-".join(name.split())
-    lines = [
-        f"{hits.query.id} Q0 {hit.id} {rank} {hit.score:.9g} {tag}"
-        for hits in answers
-        for rank, hit in enumerate(hits, start=1)
-    ]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _entries(answers: Sequence[Hits]) -> Iterator[tuple[str, str, float]]:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
 from anncur.numbers import whole_number
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
+from anncur.retrievers.base import Retriever
 from anncur.scorers.guard import GuardedScorer
 
 Ranker: TypeAlias = Callable[[LinkingWorld, NDArray[np.int64]], FloatMatrix]  # scores of (n_mentions, n_candidates)

@@ -26,13 +26,13 @@ from anncur.datasets.sample import (
 from anncur.errors import InputError
 from anncur.evaluation.study import Sizes
 from anncur.evaluation.tasks import ItemScores, Task, split_by_group
-from anncur.index.folder import FolderStorage
-from anncur.index.plan import seconds_per_call
-from anncur.index.prepared import prepare, with_prepared
+from anncur.index.index import Index
 from anncur.items import Item, Query, digest_items
+from anncur.planning.plan import seconds_per_pair
 from anncur.progress import Progress, silent
+from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
-from anncur.scores import ScoreMatrix, ScorePlan
+from anncur.scores import ScoreMatrix, ScoreSpec
 
 LEAST_QUERIES = 12  # that there are anchors to learn from and tests to measure with
 
@@ -130,10 +130,8 @@ def own_task(
 def sample_task(scorer: GuardedScorer | None = None) -> Task:
     """The bundled sample, whose exact scores are stored; the scorer is asked only for its pace."""
     queries, items = sample_anchor_queries() + sample_test_queries(), sample_items()
-    pace = (
-        None if scorer is None else seconds_per_call(scorer, with_prepared(items, prepare(items, scorer)), queries[0])
-    )
-    anchor_scores = FolderStorage(SAMPLE_INDEX).load().knowledge.factors.item_vectors.T
+    pace = None if scorer is None else seconds_per_pair(scorer, with_prepared(items, scorer.prepare(items)), queries[0])
+    anchor_scores = Index.open(SAMPLE_INDEX).anchor_scores().T
     return Task(
         name="animals",
         queries=queries,
@@ -169,12 +167,12 @@ def _scores(
     progress: Progress,
 ) -> tuple[FloatMatrix, float | None]:
     """The exact scores, (n_queries, n_items), and the seconds of a pair; another plan is kept in another folder."""
-    prepared = with_prepared(items, prepare(items, scorer))
-    plan = ScorePlan.make(scorer, queries, items_digest=digest_items(items), n_items=len(items))
+    prepared = with_prepared(items, scorer.prepare(items))
+    plan = ScoreSpec.make(scorer, queries, items_digest=digest_items(items), n_items=len(items))
     name = hashlib.sha256(plan.to_json().encode()).hexdigest()[:12]
     matrix = ScoreMatrix.stored(str((folder / f"scores-{name}").absolute()), plan)
     n_missing = matrix.n_missing
-    pace = seconds_per_call(scorer, prepared, queries[0]) if n_missing else None
+    pace = seconds_per_pair(scorer, prepared, queries[0]) if n_missing else None
     tell(Cost(len(queries), len(items), n_missing, pace))
     started = time.perf_counter()
     matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)

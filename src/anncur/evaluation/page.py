@@ -51,10 +51,10 @@ class Image:
     caption: str
 
 
-Block: TypeAlias = Heading | Paragraph | Table | Image
+QueryBlock: TypeAlias = Heading | Paragraph | Table | Image
 
 
-def write_pages(blocks: Sequence[Block], folder: Path, name: str) -> list[Path]:
+def write_pages(blocks: Sequence[QueryBlock], folder: Path, name: str) -> list[Path]:
     """Write `name.md` and `name.html` into a folder; pictures must be in it, or below."""
     markdown, page = folder / f"{name}.md", folder / f"{name}.html"
     markdown.write_text("\n".join(_markdown(block, folder) for block in blocks), encoding="utf-8")
@@ -63,7 +63,7 @@ def write_pages(blocks: Sequence[Block], folder: Path, name: str) -> list[Path]:
     return [markdown, page]
 
 
-def _markdown(block: Block, folder: Path) -> str:
+def _markdown(block: QueryBlock, folder: Path) -> str:
     if isinstance(block, Heading):
         return f"{'#' * block.level} {block.text}\n"
     if isinstance(block, Paragraph):
@@ -74,7 +74,7 @@ def _markdown(block: Block, folder: Path) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _html(block: Block) -> str:
+def _html(block: QueryBlock) -> str:
     if isinstance(block, Heading):
         return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     if isinstance(block, Paragraph):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anncur.evaluation.rows import Row, distinct, mean, select
-from anncur.index.plot import DASHES, OTHERS, OURS
+from anncur.planning.plot import DASHES, OTHERS, OURS
 from anncur.search.posterior import Posterior
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from anncur.evaluation.panels import add_legend, draw_line, finish_axes, line_na
 from anncur.evaluation.paper import best_splits
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.evaluation.study import DISTILLED
-from anncur.search.exhaustive import Exhaustive
+from anncur.search.methods import Exhaustive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

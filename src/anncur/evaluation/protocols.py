@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector
-from anncur.candidates.base import Retriever
 from anncur.evaluation.recall import recalls
 from anncur.evaluation.tasks import Split, Task
 from anncur.index.index import Index
 from anncur.progress import Progress, silent
 from anncur.ranking import Hits
-from anncur.search.base import Policy
-from anncur.search.one_shot import OneShot
+from anncur.retrievers.base import Retriever
+from anncur.search.anncur import Anncur
+from anncur.search.base import Method
 
 KS = (1, 10, 50, 100)
 BUDGETS = (50, 100, 200, 500)
@@ -46,13 +46,11 @@ def build(
 ) -> Index:
     """An index of the task's items that knows its anchor queries only."""
     anchor_queries = task.queries_at(split.anchors)
-    return Index.build(
-        None, task.scorer(), task.items, anchor_queries, retrievers=retrievers, seed=seed, progress=progress
-    )
+    return Index.build(task.items, task.scorer(), anchor_queries, retrievers=retrievers, seed=seed, progress=progress)
 
 
 def measure(
-    index: Index, task: Task, split: Split, policy: Policy, *, ks: Sequence[int] = KS, budgets: Sequence[int] = BUDGETS
+    index: Index, task: Task, split: Split, method: Method, *, ks: Sequence[int] = KS, budgets: Sequence[int] = BUDGETS
 ) -> list[Outcome]:
     """What a policy finds for the test queries, for each k and budget above it."""
     queries = task.queries_at(split.tests)
@@ -61,8 +59,8 @@ def measure(
     for budget in budgets:
         smaller = [k for k in ks if k < budget]
         # all but ANNCUR, whose split is tuned for a k, go the same way whatever k is: the best k are in the best 100
-        for some in ([k] for k in smaller) if isinstance(policy, OneShot) else [smaller]:
-            answers = index.search_many(queries, max(some), budget, method=policy)
+        for some in ([k] for k in smaller) if isinstance(method, Anncur) else [smaller]:
+            answers = index.search_many(queries, max(some), budget, method=method)
             outcomes += [_outcome(answers, exact_scores, k, budget) for k in some]
     return outcomes
 

@@ -13,11 +13,11 @@ from anncur.evaluation.claims import judge_claims
 from anncur.evaluation.experiments.matrix import N_MOMENTS
 from anncur.evaluation.experiments.scoreboard import DOCUMENTS
 from anncur.evaluation.judgements import MEASURES
-from anncur.evaluation.page import Block, Heading, Image, Paragraph, Table, write_pages
+from anncur.evaluation.page import Heading, Image, Paragraph, QueryBlock, Table, write_pages
 from anncur.evaluation.paper import best_splits
 from anncur.evaluation.plots import WORLD, Picture, draw_all
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
-from anncur.search.exhaustive import Exhaustive
+from anncur.search.methods import Exhaustive
 from anncur.search.posterior import Posterior
 
 NAME = "report"
@@ -60,7 +60,7 @@ def latest_data(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _blocks(rows: Sequence[Row], pictures: Sequence[Picture]) -> Iterator[Block]:
+def _blocks(rows: Sequence[Row], pictures: Sequence[Picture]) -> Iterator[QueryBlock]:
     yield Heading("What was measured", 1)
     yield Table(["world", "scorer", "items", "experiments"], _overview(rows))
     yield Paragraph(PROTOCOLS)
@@ -94,7 +94,7 @@ SECTIONS = {
 }
 
 
-def _section(sheet: str, rows: Sequence[Row], pictures: Sequence[Picture]) -> Iterator[Block]:
+def _section(sheet: str, rows: Sequence[Row], pictures: Sequence[Picture]) -> Iterator[QueryBlock]:
     """The tables of an experiment, and its figures."""
     some = select(rows, experiment=sheet)
     if some and sheet in TABLES:
@@ -121,7 +121,7 @@ def _circumstances(rows: Sequence[Row]) -> list[list[str]]:
     return [[*key, f"{count:,}"] for key, count in counts.items()]
 
 
-def _scoreboard(rows: Sequence[Row]) -> Iterator[Block]:
+def _scoreboard(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     """A table for each world and k, the best in bold, and where the default method is not the best."""
     for (world, scorer, n_anchors, n_items), some in grouped(rows, *WORLD, "n_anchor_queries", "n_items").items():
         documents = select(some, method=DOCUMENTS)
@@ -167,7 +167,7 @@ def _told(found: Sequence[Loss]) -> str:
     return f"{rule}: {cells}. Of these, {chance}."
 
 
-def _rank(rows: Sequence[Row]) -> Iterator[Block]:
+def _rank(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     parts = list(dict.fromkeys(row.cell.part for row in rows))
     lines = []
     for (world, scorer), some in grouped(rows, *WORLD).items():
@@ -178,7 +178,7 @@ def _rank(rows: Sequence[Row]) -> Iterator[Block]:
     yield Paragraph(PAPER_RANKS)
 
 
-def _histogram(rows: Sequence[Row]) -> Iterator[Block]:
+def _histogram(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     lines = []
     for (world, scorer, method), some in grouped(rows, *WORLD, "method").items():
         moments = [f"{mean(select(some, part=name), 'value'):.2f}" for name in N_MOMENTS]
@@ -186,7 +186,7 @@ def _histogram(rows: Sequence[Row]) -> Iterator[Block]:
     yield Table(["world", "scores of", *N_MOMENTS], lines)
 
 
-def _indexing(rows: Sequence[Row]) -> Iterator[Block]:
+def _indexing(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     """A line for each world and number of anchor queries, a column for each stage."""
     stages = list(grouped(rows, "method", "part"))
     lines = []
@@ -199,7 +199,7 @@ def _indexing(rows: Sequence[Row]) -> Iterator[Block]:
     yield Paragraph(PAPER_TIMES)
 
 
-def _linking(rows: Sequence[Row]) -> Iterator[Block]:
+def _linking(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     shares = ("recall", "accuracy", "normalised_accuracy")
     lines = [
         [row.cell.world, row.cell.method, f"{row['n_mentions']:,}", *(f"{100 * row[name]:.1f}" for name in shares)]
@@ -209,15 +209,15 @@ def _linking(rows: Sequence[Row]) -> Iterator[Block]:
     yield Paragraph(PAPER_LINKING)
 
 
-def _statistics(rows: Sequence[Row]) -> Iterator[Block]:
+def _statistics(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     lines = [[row.cell.part, row.cell.world, f"{row.cell.n_items:,}", f"{row['n_mentions']:,}"] for row in rows]
     yield Table(["split", "world", "entities", "mentions"], lines)
 
 
-def _curve(column: str, label: str) -> Callable[[Sequence[Row]], Iterator[Block]]:
+def _curve(column: str, label: str) -> Callable[[Sequence[Row]], Iterator[QueryBlock]]:
     """Tables of recall at one cost against a column."""
 
-    def tables(rows: Sequence[Row]) -> Iterator[Block]:
+    def tables(rows: Sequence[Row]) -> Iterator[QueryBlock]:
         for (world, scorer, k, cost), some in grouped(best_splits(rows), *WORLD, "k", "cost").items():
             yield Paragraph(f"{world}, {scorer}: recall of the top {k} at a cost of {cost} in %, by {label}:")
             yield _by_column(some, column, "recall")
@@ -225,7 +225,7 @@ def _curve(column: str, label: str) -> Callable[[Sequence[Row]], Iterator[Block]
     return tables
 
 
-def _depth(rows: Sequence[Row]) -> Iterator[Block]:
+def _depth(rows: Sequence[Row]) -> Iterator[QueryBlock]:
     """What the task's judges say, and beside it the recall of the scorer's own best, by calls."""
     for (world, scorer), some in grouped(rows, *WORLD).items():
         told = {name: f"{name} by the judgements" for name in MEASURES}

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from anncur.arrays import Positions
-from anncur.candidates.base import Retriever
-from anncur.candidates.stored import StoredRetriever
 from anncur.errors import InputError
 from anncur.evaluation.paper import COSTS, random_split
 from anncur.evaluation.protocols import KS
 from anncur.evaluation.rows import Batch, Cell
 from anncur.evaluation.tasks import Split, Task, split_by_group
+from anncur.retrievers.base import Retriever
+from anncur.retrievers.stored import StoredRetriever
 
 DISTILLED = "@"  # stands between the name of a distilled retriever and the number of queries that it learnt from
 

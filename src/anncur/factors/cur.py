@@ -101,7 +101,7 @@ def numerical_rank(exact_scores: FloatMatrix, *, tolerance: float | None = None)
     return NumericalRank(_n_above(values, tolerance), tolerance)
 
 
-def energy_rank(exact_scores: FloatMatrix, share: float) -> int:
+def variance_rank(exact_scores: FloatMatrix, share: float) -> int:
     """The number of directions that hold this share of the energy, the sum of squared singular values."""
     values: FloatVector = np.linalg.svd(exact_scores.astype(np.float64), compute_uv=False)
     energy = np.cumsum(values**2)

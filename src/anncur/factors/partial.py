@@ -7,8 +7,8 @@ The model is that of `factors/posterior.py`,
 with few directions. What searches score depends on nothing but what they had scored before and on cheap retrievers, so
 a fit by likelihood takes no harm from seeing mostly high scores, where averages would. Expectation and maximisation in
 turns: queries' vectors given the items, then items' offsets and vectors given the queries. An item's offset and vector
-have a Gaussian prior that is fitted along with them: what is known of an item that was scored once or twice is mostly
-what is known of all items, and what is known of one that never was is just that.
+have a Gaussian prior that is fitted along with them: the posterior mean of an item that was scored once or twice is
+mostly the prior mean, and that of an item that never was scored is just that.
 
 Pure NumPy in float64: no files, no models."""
 
@@ -68,9 +68,9 @@ class PartialRows:
 class PartialFit:
     """What was learnt: offset and vector side by side, of each item that was scored, and of items in general."""
 
-    items: Positions  # that have rows in `known`
-    known: FloatMatrix  # (len(items), 1 + rank)
-    typical: FloatVector  # (1 + rank,), the mean of the items' prior
+    items: Positions  # that have rows in `posterior_means`
+    posterior_means: FloatMatrix  # (len(items), 1 + rank)
+    prior_mean: FloatVector  # (1 + rank,), the mean of the items' prior
     full_vectors: FloatMatrix  # (n_full, rank), of the queries with full rows
     noise: float
     coefficients: FloatVector  # (n_features,)
@@ -103,27 +103,32 @@ def fit_partial(
     for _ in range(n_steps):
         state = state.step()
     return PartialFit(
-        seen, state.known, state.typical, state.full_mean, noise=state.noise, coefficients=state.coefficients
+        seen,
+        state.posterior_means,
+        state.prior_mean,
+        state.full_mean,
+        noise=state.noise,
+        coefficients=state.coefficients,
     )
 
 
 def _begin(rows: PartialRows, full_scores: FloatMatrix, n_seen: int, rank: int, rng: np.random.Generator) -> _State:
-    """Where EM sets out: queries' vectors drawn at random, and all that is known of items is the mean score."""
+    """Where EM begins: queries' vectors drawn at random, and all items at the mean score."""
     coefficients = _within_queries(rows)
     rest = rows.scores - rows.features @ coefficients
     level = _mean(rest.sum() + full_scores.sum(), rest.size + full_scores.size)
     squares = np.square(rest - level).sum() + np.square(full_scores - level).sum()
     variance = _mean(squares, rest.size + full_scores.size) or 1.0
-    typical = np.concatenate([[level], np.zeros(rank)])
+    prior_mean = np.concatenate([[level], np.zeros(rank)])
     spread = np.diag(np.concatenate([[variance], np.full(rank, variance / rank)]))
     n_full = full_scores.shape[1]
     return _State(
         rows=rows,
         full_scores=full_scores,
         by_item=np.argsort(rows.items, kind="stable"),
-        known=np.tile(typical, (n_seen, 1)),
-        doubt=np.zeros(n_seen),
-        typical=typical,
+        posterior_means=np.tile(prior_mean, (n_seen, 1)),
+        variances=np.zeros(n_seen),
+        prior_mean=prior_mean,
         spread=spread,
         noise=variance / 2,
         least_noise=LEAST_NOISE_SHARE * variance,
@@ -142,9 +147,9 @@ class _State:
     rows: PartialRows
     full_scores: FloatMatrix
     by_item: Positions  # the pairs, sorted by item
-    known: FloatMatrix  # (n_items, 1 + rank), offsets and vectors
-    doubt: FloatVector  # (n_items,), the variance that not knowing them better adds to a score
-    typical: FloatVector
+    posterior_means: FloatMatrix  # (n_items, 1 + rank), offsets and vectors
+    variances: FloatVector  # (n_items,), the variance that not knowing them better adds to a score
+    prior_mean: FloatVector
     spread: FloatMatrix  # (1 + rank, 1 + rank), covariance of the items' prior
     noise: float
     least_noise: float
@@ -183,7 +188,7 @@ class _State:
             full_mean=full_mean @ inverse.T,
             covariance=inverse @ self.covariance @ inverse.T,
             full_covariance=inverse @ self.full_covariance @ inverse.T,
-            typical=turn @ self.typical,
+            prior_mean=turn @ self.prior_mean,
             spread=turn @ self.spread @ turn.T,
         )
 
@@ -191,26 +196,26 @@ class _State:
         prior = np.linalg.inv(self.spread)
         full_moments, full_ones = _moments(self.full_mean, self.full_covariance), _with_one(self.full_mean)
         full_products = self.full_scores @ full_ones  # (n_items, 1 + rank)
-        known, doubt = np.empty_like(self.known), np.empty_like(self.doubt)
+        posterior_means, variances = np.empty_like(self.posterior_means), np.empty_like(self.variances)
         spread, left = np.zeros_like(self.spread), 0.0
         for part, moments, products in self._sums_by_item():
             sums, wanted = moments + full_moments, products + full_products[part]
             inverse = np.linalg.inv(sums / self.noise + prior)  # (n_some or 1, width, width)
-            found = (inverse @ (wanted / self.noise + prior @ self.typical)[..., None])[..., 0]
-            known[part], doubt[part] = found, np.trace(inverse, axis1=1, axis2=2)
+            found = (inverse @ (wanted / self.noise + prior @ self.prior_mean)[..., None])[..., 0]
+            posterior_means[part], variances[part] = found, np.trace(inverse, axis1=1, axis2=2)
             n_each = len(found) / len(inverse)  # items that share an inverse
             spread += n_each * inverse.sum(axis=0)
             left += n_each * float(np.einsum("jab,jab->", inverse, sums))
             left += float(np.einsum("ja,ja->", found, (sums @ found[..., None])[..., 0] - 2 * wanted))
-        typical = known.mean(axis=0)
-        spread = (spread + (known - typical).T @ (known - typical)) / len(known)
+        prior_mean = posterior_means.mean(axis=0)
+        spread = (spread + (posterior_means - prior_mean).T @ (posterior_means - prior_mean)) / len(posterior_means)
         squares = float(np.square(self.rest).sum() + np.square(self.full_scores).sum())
         noise = (squares + left) / (self.rows.scores.size + self.full_scores.size)
         return replace(
             self,
-            known=known,
-            doubt=doubt,
-            typical=typical,
+            posterior_means=posterior_means,
+            variances=variances,
+            prior_mean=prior_mean,
             spread=spread + JITTER * np.trace(spread) * np.eye(len(spread)),
             noise=max(noise, self.least_noise),
         )
@@ -218,7 +223,7 @@ class _State:
     def _sums_by_item(self) -> Iterator[tuple[slice, FloatMatrix, FloatMatrix]]:
         """For some items at a time: sums over their pairs of the queries' second moments, and of score by query.
 
-        The items that have no pairs, and are known from full rows alone, come last and share their sums."""
+        The items that have no pairs, and are posterior_means from full rows alone, come last and share their sums."""
         ones = _with_one(self.mean)
         of_queries = ones[:, :, None] * ones[:, None, :]
         of_queries[:, 1:, 1:] += self.covariance
@@ -232,8 +237,8 @@ class _State:
             moments = np.add.reduceat(of_queries[queries[pairs]], borders)
             yield slice(first, last), moments, np.add.reduceat(rest[pairs, None] * ones[queries[pairs]], borders)
             first, start = last, int(ends[last - 1])
-        if first < len(self.known):
-            width = len(self.typical)
+        if first < len(self.posterior_means):
+            width = len(self.prior_mean)
             yield slice(first, None), np.zeros((1, width, width)), np.zeros((1, width))
 
     def _with_coefficients(self) -> _State:
@@ -241,14 +246,14 @@ class _State:
         features = self.rows.features
         if not features.shape[1]:
             return self
-        guesses = np.einsum("pa,pa->p", self.known[self.rows.items], _with_one(self.mean)[self.rows.queries])
+        guesses = np.einsum("pa,pa->p", self.posterior_means[self.rows.items], _with_one(self.mean)[self.rows.queries])
         squares = features.T @ features + RIDGE * len(features) * np.eye(features.shape[1])
         return replace(self, coefficients=np.linalg.solve(squares, features.T @ (self.rows.scores - guesses)))
 
     def _with_queries(self) -> _State:
-        """An item that is little known counts as a noisy one."""
-        offsets, vectors, rest = self.known[:, 0], self.known[:, 1:], self.rest
-        weights = 1 / (self.noise + self.doubt)
+        """An item that is little posterior_means counts as a noisy one."""
+        offsets, vectors, rest = self.posterior_means[:, 0], self.posterior_means[:, 1:], self.rest
+        weights = 1 / (self.noise + self.variances)
         mean, covariance = np.empty_like(self.mean), np.empty_like(self.covariance)
         identity = np.eye(vectors.shape[1])
         for query, (start, stop) in enumerate(zip(self.rows.starts[:-1], self.rows.starts[1:], strict=True)):

@@ -22,8 +22,8 @@ from numpy.typing import DTypeLike
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 
 ITEMS_AT_ONCE = 8192
-MOST_DIRECTIONS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
-MOST_SIDE_DIRECTIONS = 256
+MOST_COMPONENTS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
+MOST_EMBEDDING_COMPONENTS = 256
 LEAST_NOISE_SHARE = 1e-6  # of an item's variance: exact scores of low rank have none, and rounding must not rule
 SAFE_NOISE = 1e-4  # of the largest variance of an item; float32 rounds products to about 1e-6 of it
 
@@ -50,21 +50,21 @@ class ItemModel:
 
 def fit_items(
     anchor_scores: FloatMatrix,
-    explained: FloatMatrix | None = None,
+    fitted: FloatMatrix | None = None,
     *,
     noise_share: float,
-    side_vectors: FloatMatrix | None = None,
-    side_share: float = 0.0,
+    embeddings: FloatMatrix | None = None,
+    embedding_share: float = 0.0,
 ) -> ItemModel:
     """Offsets and vectors of items from their scores under the anchor queries, (n_items, n_anchor_queries).
 
-    `explained` is the part of these scores that retrievers account for, and that a query's prior mean brings back.
+    `fitted` is the part of these scores that retrievers account for, and that a query's prior mean brings back.
     The rest is as in `item_model`."""
-    offsets, vectors = centred_items(anchor_scores, explained)
-    return item_model(offsets, vectors, noise_share=noise_share, side_vectors=side_vectors, side_share=side_share)
+    offsets, vectors = centred_items(anchor_scores, fitted)
+    return item_model(offsets, vectors, noise_share=noise_share, embeddings=embeddings, embedding_share=embedding_share)
 
 
-def centred_items(anchor_scores: FloatMatrix, explained: FloatMatrix | None = None) -> tuple[FloatVector, FloatMatrix]:
+def centred_items(anchor_scores: FloatMatrix, fitted: FloatMatrix | None = None) -> tuple[FloatVector, FloatMatrix]:
     """Offsets and vectors before other settings come in, which is the long part of `fit_items`."""
     n_items, n_queries = anchor_scores.shape
     offsets = np.zeros(n_items, dtype=np.float32)
@@ -72,10 +72,10 @@ def centred_items(anchor_scores: FloatMatrix, explained: FloatMatrix | None = No
     scale = 1 / np.sqrt(max(1, n_queries - 1))
     for start in range(0, n_items if n_queries else 0, ITEMS_AT_ONCE):
         part = slice(start, start + ITEMS_AT_ONCE)
-        rest = anchor_scores[part] if explained is None else anchor_scores[part] - explained[part]
+        rest = anchor_scores[part] if fitted is None else anchor_scores[part] - fitted[part]
         offsets[part] = rest.mean(axis=1)
         vectors[part] = (rest - offsets[part, None]) * scale
-    return offsets, _strongest(vectors, MOST_DIRECTIONS)
+    return offsets, _strongest(vectors, MOST_COMPONENTS)
 
 
 def item_model(
@@ -83,18 +83,18 @@ def item_model(
     vectors: FloatMatrix,
     *,
     noise_share: float,
-    side_vectors: FloatMatrix | None = None,
-    side_share: float = 0.0,
+    embeddings: FloatMatrix | None = None,
+    embedding_share: float = 0.0,
 ) -> ItemModel:
     """The model of items with these offsets and vectors.
 
-    `side_vectors`, (n_items, any width), are another retriever's view of which items are alike; `side_share` of the
+    `embeddings`, (n_items, any width), are another retriever's view of which items are alike; `embedding_share` of the
     variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
     of an item."""
     variance = mean_square(vectors)
     has_vectors = vectors.shape[1] > 0
-    if side_vectors is not None and (side_share > 0 or not has_vectors):
-        vectors, variance = _joined(vectors, variance, side_vectors, side_share if has_vectors else 1.0)
+    if embeddings is not None and (embedding_share > 0 or not has_vectors):
+        vectors, variance = _joined(vectors, variance, embeddings, embedding_share if has_vectors else 1.0)
     return ItemModel(offsets, vectors, noise=noise_of(noise_share, variance))
 
 
@@ -104,13 +104,13 @@ def noise_of(noise_share: float, variance: float) -> float:
 
 
 def _joined(
-    vectors: FloatMatrix, variance: float, side_vectors: FloatMatrix, side_share: float
+    vectors: FloatMatrix, variance: float, embeddings: FloatMatrix, embedding_share: float
 ) -> tuple[FloatMatrix, float]:
     """Vectors with side vectors beside them, and the mean variance, which stays as it was."""
     variance = variance or 1.0
-    centred = _strongest(side_vectors - side_vectors.mean(axis=0), MOST_SIDE_DIRECTIONS)
-    side_scale = np.sqrt(side_share * variance / (mean_square(centred) or 1.0))
-    return np.hstack([np.sqrt(1 - side_share) * vectors, side_scale * centred]).astype(np.float32), variance
+    centred = _strongest(embeddings - embeddings.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
+    side_scale = np.sqrt(embedding_share * variance / (mean_square(centred) or 1.0))
+    return np.hstack([np.sqrt(1 - embedding_share) * vectors, side_scale * centred]).astype(np.float32), variance
 
 
 def _strongest(vectors: FloatMatrix, most: int) -> FloatMatrix:
@@ -177,14 +177,14 @@ class QueryPosterior:
         anchor queries than others."""
         vectors = self._vectors(positions)
         covariance = self._covariance(vectors, vectors @ self._whitened.mT)
-        return covariance * self.surprise()[:, None, None]
+        return covariance * self.misfit()[:, None, None]
 
-    def surprise(self) -> FloatVector:
+    def misfit(self) -> FloatVector:
         """The mean squared innovation of each query, drawn towards the 1 that the model expects. (n_queries,)"""
         weight = 5.0  # observations that the expectation counts for
         squares = np.square(self._innovations).sum(axis=1)
-        surprise: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
-        return surprise
+        misfit: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
+        return misfit
 
     @property
     def _whitened(self) -> FloatMatrix:

@@ -1,4 +1,4 @@
-"""How simple a scorer's scores are: the energy that each direction of the anchor queries holds.
+"""How simple a scorer's scores are: the share of their variance that each principal component explains.
 
 Reads exact scores part by part, feeds reports. Pure NumPy: the products of the queries with each other are all that is
 decomposed, so that memory doesn't grow with the number of items."""
@@ -16,22 +16,23 @@ DIGITS = 6  # of a share: the last ones depend on the parts that the scores came
 
 
 def spectrum(parts: Iterable[FloatMatrix]) -> tuple[float, ...]:
-    """The directions' shares of the energy, largest first, from parts of (some items, n_anchor_queries).
+    """The share of variance that each principal component explains, largest first, from parts of (some items,
+    n_anchor_queries).
 
-    The energy is that of the items' differences from their own mean over the queries, which is what tells queries
-    apart; so one direction fewer than there are queries can hold any. Nothing, where all queries score alike."""
+    The variance is that of the items' differences from their own mean over the queries, which is what tells queries
+    apart; so there is one component fewer than queries. Nothing, where all queries score alike."""
     total = sum(gram(centred) for part in parts for centred in _centred(part))
-    energies = np.maximum(np.linalg.eigvalsh(total)[::-1][:-1], 0)
-    if not energies.sum():
+    variances = np.maximum(np.linalg.eigvalsh(total)[::-1][:-1], 0)
+    if not variances.sum():
         return ()
-    shares: list[float] = np.round(energies / energies.sum(), DIGITS).tolist()
+    shares: list[float] = np.round(variances / variances.sum(), DIGITS).tolist()
     return tuple(shares)
 
 
-def n_directions(shares: tuple[float, ...], energy: float) -> int:
-    """How many directions together hold this much of the energy."""
-    held = np.cumsum(shares)
-    return int(np.searchsorted(held, energy * held[-1] - 10.0**-DIGITS)) + 1
+def n_components(shares: tuple[float, ...], explained_variance: float) -> int:
+    """How many components together explain this share of the variance."""
+    explained = np.cumsum(shares)
+    return int(np.searchsorted(explained, explained_variance * explained[-1] - 10.0**-DIGITS)) + 1
 
 
 def _centred(part: FloatMatrix) -> Iterator[FloatMatrix]:

@@ -1,53 +1,105 @@
-"""Builds an index in a folder: writes a segment, fills it, and publishes the first manifest.
+"""Makes an index in a folder: writes a segment, fills it, and publishes the first manifest.
 
-Killed at any moment, it goes on where it was when it is run again. Several processes can fill one segment."""
+Killed at any moment, a build resumes when it is run again. Several processes can fill one segment."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anncur.errors import InputError
-from anncur.index.build import Request, check_stability, learn
-from anncur.index.files import in_use, write_file, writer_lock
-from anncur.index.folder import FolderStorage, as_pairs, write_learned
-from anncur.index.manifest import QUERIES, Manifest, Segment, publish
-from anncur.index.pilot import drop_pilot, read_pilot
-from anncur.index.segments import PLAN, SEGMENTS, Draft, make_draft, segment_files
-from anncur.index.snapshot import StoredItems, fitted_on_use
-from anncur.items import Query
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
+from anncur.items import Item, Query
+from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.storage.codecs import encode_feedback, encode_tuned
+from anncur.storage.files import FileRecord, in_use, write_file, writer_lock
+from anncur.storage.items import StoredItems
+from anncur.storage.manifest import (
+    ANCHORS,
+    DERIVED,
+    QUERIES,
+    RANKS,
+    TUNED,
+    Manifest,
+    Segment,
+    is_whole_index,
+    publish,
+)
+from anncur.storage.pilot import drop_pilot, read_pilot
+from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
+from anncur.tuning.derive import Derived, derive
 
 SECONDS_TO_BEGIN = 60.0  # that a shard waits for another one to begin or to publish
 
 
-def build_in_folder(
-    folder: Path, request: Request, *, scorer_name: str, shard: tuple[int, int] | None
-) -> FolderStorage:
-    """Build an index, or go on with it. A shard holds the lock only to begin and to publish."""
-    scorer, queries = request.scorer, request.queries
-    storage = FolderStorage(folder, request.retrievers)
+def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: tuple[int, int] | None) -> None:
+    """Build an index, or resume it. A shard holds the lock only to begin and to publish."""
+    scorer, queries, settings = request.scorer, request.queries, request.settings
+    check_is_ours(folder)
     with contextlib.ExitStack() as held:
         held.enter_context(writer_lock(folder, patience=0.0 if shard is None else SECONDS_TO_BEGIN))
-        draft = make_draft(folder, request.items, queries, scorer, settings=request.settings, is_first=True)
-        if storage.has_index():
-            return storage
+        segment = begin_segment(
+            folder,
+            request.items,
+            queries,
+            scorer,
+            dtype=settings.dtype,
+            items_per_chunk=settings.items_per_chunk,
+            is_first=True,
+        )
+        if is_whole_index(folder):
+            return
         if shard is not None:
             held.close()
-        _fill(folder, draft, request, shard or (0, 1))
+        items = StoredItems([segment.items], [np.arange(segment.spec.n_items)])
+        check_retrievers(request.retrievers, items, queries)
+        _fill(folder, segment, request, shard or (0, 1))
         if shard is not None:
-            if draft.matrix.n_missing:
-                return storage
+            if segment.matrix.n_missing:
+                return
             held.enter_context(writer_lock(folder, patience=SECONDS_TO_BEGIN))
-            if storage.has_index():
-                return storage
-        check_stability(request.watch, draft.matrix, scorer, queries, draft.items.between)
-        _publish_first(folder, draft, request, scorer_name=scorer_name)
+            if is_whole_index(folder):
+                return
+        check_stability(request.watch, segment.matrix, scorer, queries, segment.items.between)
+        derived = derive(
+            segment.matrix,
+            queries=queries,
+            retrievers=fitted_on_use(request.retrievers, items),
+            anchor_method=settings.anchor_method,
+            seed=settings.seed,
+            progress=request.progress,
+        )
+        manifest = _first_manifest(segment.name, segment.spec, settings, request.retrievers, scorer_name)
+        _publish_first(folder, manifest, queries, derived)
         drop_pilot(folder)
-    return storage
+
+
+def save_in_folder(
+    folder: Path,
+    matrix: ScoreMatrix,
+    *,
+    items: Sequence[Item],
+    queries: Sequence[Query],
+    derived: Derived,
+    settings: BuildSettings,
+    retrievers: Mapping[str, Retriever],
+    scorer_name: str,
+) -> None:
+    """Write an index that was built in memory; `items` are as the scorer gets them. Costs no pairs."""
+    check_is_ours(folder)
+    with writer_lock(folder):
+        if is_whole_index(folder):
+            raise InputError(f"{folder} holds an index already; save to another place")
+        name = store_segment(folder, items, matrix)
+        _publish_first(folder, _first_manifest(name, matrix.spec, settings, retrievers, scorer_name), queries, derived)
 
 
 def check_shard(shard: tuple[int, int] | None) -> None:
@@ -58,48 +110,74 @@ def check_shard(shard: tuple[int, int] | None) -> None:
             raise InputError(f"shard must be (i, n) with 0 <= i < n, got {shard!r}")
 
 
-def _fill(folder: Path, draft: Draft, request: Request, shard: tuple[int, int]) -> None:
-    """Score what is missing of a draft and of this shard, but for what a pilot has paid for."""
+def with_derived(folder: Path, manifest: Manifest, derived: Derived) -> Manifest:
+    """The same version with something else derived."""
+    kept = {name: record for name, record in manifest.files.items() if not name.startswith(DERIVED)}
+    splits = derived.splits
+    return replace(
+        manifest,
+        splits=tuple((split.n_anchor_items, split.cutoff) for split in splits.splits),
+        ranks_shape=splits.ranks.shape,
+        files={**kept, **write_derived(folder, derived)},
+    )
+
+
+def write_derived(folder: Path, derived: Derived) -> dict[str, FileRecord]:
+    """Store what was derived, under a name of its own."""
+    contents = {
+        ANCHORS: derived.anchor_items.astype("<i8").tobytes(),
+        RANKS: derived.splits.ranks.astype("<i2").tobytes(),
+        TUNED: encode_tuned(derived.tuned),
+        **({} if derived.feedback is None else encode_feedback(derived.feedback)),
+    }
+    name = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+    return {
+        f"{DERIVED}/{name}/{file}": write_file(folder / DERIVED / name / file, content)
+        for file, content in contents.items()
+    }
+
+
+def _fill(folder: Path, segment: UnpublishedSegment, request: Request, shard: tuple[int, int]) -> None:
+    """Score what is missing of a segment and of this shard, but for what a pilot has paid for."""
     pilot = read_pilot(folder, request.scorer)
-    with in_use(folder / SEGMENTS / draft.name / PLAN):
-        draft.matrix.fill(
+    with in_use(folder, segment.name):
+        segment.matrix.fill(
             request.scorer,
             request.queries,
-            draft.items.between,
+            segment.items.between,
             shard=shard,
             known=None if pilot is None else pilot.known,
             progress=request.progress,
         )
 
 
-def _publish_first(folder: Path, draft: Draft, request: Request, *, scorer_name: str) -> None:
-    """Make a filled segment the first version. Needs the lock."""
-    items = StoredItems([draft.items], [np.arange(draft.plan.n_items)])
-    learned = learn(
-        draft.matrix,
-        request.settings,
-        queries=request.queries,
-        retrievers=fitted_on_use(request.retrievers, items),
-        progress=request.progress,
-    )
-    lines = "".join(json.dumps(_record(query), ensure_ascii=False) + "\n" for query in request.queries)
-    name = f"{QUERIES}{draft.plan.anchor_queries[:16]}.jsonl"
-    files = {name: write_file(folder / name, lines.encode()), **write_learned(folder, learned)}
-    manifest = Manifest(
+def _first_manifest(
+    segment: str, spec: ScoreSpec, settings: BuildSettings, retrievers: Mapping[str, Retriever], scorer_name: str
+) -> Manifest:
+    """The first version's, but for its files."""
+    return Manifest(
         version=1,
-        scorer=draft.plan.scorer,
+        scorer=spec.scorer,
         scorer_name=scorer_name,
-        higher_is_better=draft.plan.higher_is_better,
-        dtype=draft.plan.dtype,
-        retrievers=tuple(request.retrievers),
-        anchors=request.settings.anchors,
-        seed=request.settings.seed,
-        segments=(Segment(draft.name),),
-        splits=as_pairs(learned.splits),
-        ranks_shape=learned.splits.ranks.shape,
-        files={**files, **segment_files(folder, draft.name)},
+        higher_is_better=spec.higher_is_better,
+        dtype=spec.dtype,
+        retrievers=tuple(retrievers),
+        anchor_method=settings.anchor_method,
+        seed=settings.seed,
+        segments=(Segment(segment),),
+        splits=(),
+        ranks_shape=(),
+        files={},
     )
-    publish(folder, manifest)
+
+
+def _publish_first(folder: Path, manifest: Manifest, queries: Sequence[Query], derived: Derived) -> None:
+    """Make a filled segment the first version. Needs the lock."""
+    (segment,) = manifest.segments
+    lines = "".join(json.dumps(_record(query), ensure_ascii=False) + "\n" for query in queries).encode()
+    name = f"{QUERIES}{hashlib.sha256(lines).hexdigest()[:16]}.jsonl"
+    files = {name: write_file(folder / name, lines), **segment_files(folder, segment.name)}
+    publish(folder, with_derived(folder, replace(manifest, files=files), derived))
 
 
 def _record(query: Query) -> dict[str, Any]:

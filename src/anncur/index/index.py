@@ -1,169 +1,186 @@
-"""The index: built from a scorer, items and anchor queries; searched for the scorer's top k.
+"""The index: built from items, a scorer and anchor queries; searched for the scorer's top k.
 
 Brings the stages together and validates what the user passes; the work is done in `scores`, `search/` and below."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from anncur.anchors import check_method
-from anncur.candidates.loading import RetrieverLike, load_retrievers
-from anncur.errors import AnncurError, FingerprintError, InputError
-from anncur.index.build import Request, Settings
-from anncur.index.folder import FolderStorage
+from anncur.arrays import FloatMatrix
+from anncur.errors import AnncurWarning, DamagedError, InputError, UnknownIdError
+from anncur.index.backend import Backend, Contents
+from anncur.index.build import BuildSettings, Request
+from anncur.index.folder import FolderBackend
 from anncur.index.folder_build import build_in_folder, check_shard
-from anncur.index.memory import MemoryStorage, build_in_memory
-from anncur.index.searching import NO_HABITS, Habits, Searcher
+from anncur.index.memory import MemoryBackend, build_in_memory
+from anncur.index.scorer import IndexScorer
+from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.index.snapshot import Snapshot
-from anncur.index.storage import Storage
-from anncur.items import ItemLike, Items, QueryLike, as_queries, as_query, check_items
+from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
 from anncur.numbers import whole_number
-from anncur.progress import Progress, silent
+from anncur.planning.suitability import Suitability, TuningReport, assess, compare
+from anncur.progress import ProgressLike, showing, silent
 from anncur.ranking import Hits
-from anncur.scorers.guard import GuardedScorer
+from anncur.retrievers.loading import RetrieverLike, load_retrievers
+from anncur.scorers.base import ScorerLike
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
-from anncur.search.base import Policy
+from anncur.search.base import Method
 from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.methods import DEFAULT_METHOD
+from anncur.search.settings import Tuned
+
+LOG = logging.getLogger("anncur")
 
 
 @dataclass(frozen=True)
-class IndexInfo:
+class IndexInfo(Contents):
     """What an index is made of. `build_calls` counts the pairs that this object's build asked the scorer for."""
 
-    version: int
-    n_items: int
-    n_anchor_queries: int
-    retrievers: tuple[str, ...]
-    scorer: str
     build_calls: int
     stability: Stability
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "path": None if self.path is None else str(self.path)}
+
 
 class Index:
-    """Finds the items that a scorer likes best, with few calls. Made by `build` or `open`.
+    """Finds the items that a scorer likes best, with few pairs scored. Made by `build` or `open`.
 
-    `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index."""
+    `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index. An
+    index on disk can be pickled, and is opened again in the other process."""
 
     def __init__(
         self,
-        scorer: GuardedScorer,
-        storage: Storage,
+        backend: Backend,
+        scorer: IndexScorer,
         *,
         watch: StabilityWatch,
+        log_settings: QueryLogSettings,
         build_calls: int = 0,
-        habits: Habits = NO_HABITS,
     ) -> None:
+        self._backend = backend
         self._scorer = scorer
-        self._searcher = Searcher(scorer, storage, watch, habits)
-        self._storage = storage
         self._watch = watch
-        self.build_calls = build_calls
+        self._log_settings = log_settings
+        self._searcher = Searcher(backend, watch, log_settings)
+        self._build_calls = build_calls
         self._loading = threading.Lock()
         self._snapshot: Snapshot | None = None
+        self._is_closed = False
 
     @classmethod
     def build(
         cls,
-        path: str | Path | None,
-        scorer: object,
         items: Iterable[ItemLike],
-        anchor_queries: Iterable[QueryLike],
+        scorer: ScorerLike,
+        anchor_queries: Iterable[QueryLike] = (),
         *,
+        path: str | Path | None = None,
         retrievers: Iterable[RetrieverLike] = ("bm25",),
-        anchors: str = "pivoted_qr",
+        anchor_method: str = "pivoted_qr",
         dtype: str = "float32",
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
         shard: tuple[int, int] | None = None,
         scorer_name: str = "",
-        keep_traffic: int = 0,
+        log_queries: int = 0,
         explore: float | None = None,
         seed: int = 0,
-        progress: Progress = silent,
+        progress: ProgressLike = None,
     ) -> Index:
-        """Score all items for the anchor queries, and learn from that where the scorer's best items are.
+        """Score all items for the anchor queries, and tune searches on that.
 
-        With a `path` the index is kept there, and a build that was stopped at any moment goes on where it was when it
-        is run again; with None it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor
-        query that is given twice counts once. `retrievers` are names ("bm25", "tfidf"), objects, or functions of a
-        query and all items that give a number for each. `anchors` says how anchor items are chosen (see
-        `anncur.anchors`). Scores are stored as `dtype`, float32 or float16, in chunks of `items_per_chunk` items.
-        Several processes can build one index: each with `shard=(i, n)` scores every n-th chunk, and whoever finds all
-        of them scored publishes it. The index remembers `scorer_name`, or the scorer if it was given as a name.
-        `keep_traffic` and `explore` are as for `open`. `exact_scores` goes on from the scores of an earlier build in
-        memory, complete or not. Eight pairs are scored twice, to notice a scorer that answers differently to the same
-        pair. Whatever stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid
-        for. Without anchor queries nothing is scored: the first retriever proposes, until there is something to `learn`
-        from."""
-        check_method(anchors)
-        habits = Habits.of(keep_traffic, explore)
+        With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run again;
+        without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query that is given
+        twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", the folder of a dual encoder,
+        "package.module:name"), objects, or functions of a query and all items that give a number for each.
+        `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32
+        or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
+        `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
+        `scorer_name`, or the scorer if it was given as a name. `log_queries` and `explore` are as for `open`.
+        `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are scored
+        twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C
+        included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is scored:
+        searches begin with the first retriever, until there is a query log to `learn` from. `progress` shows how far
+        work is: by default when it takes longer than two seconds, True always, False never, or a function of stage,
+        done and total."""
+        check_method(anchor_method)
+        log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
-        settings = Settings(anchors, whole_number("seed", seed, least=0), dtype, items_per_chunk)
+        settings = BuildSettings(anchor_method, whole_number("seed", seed, least=0), dtype, items_per_chunk)
+        check_items(items)
         guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
         watch, calls_before = StabilityWatch(), guarded.calls_made
-        request = Request(items, queries, guarded, settings, load_retrievers(retrievers), watch, progress)
-        storage: Storage
-        if path is None:
-            storage = build_in_memory(request, exact_scores)
-        else:
-            _check_for_folder(path, exact_scores, shard)
-            name = scorer_name or (scorer if isinstance(scorer, str) else "")
-            storage = build_in_folder(Path(path), request, scorer_name=name, shard=shard)
+        name = scorer_name or (scorer if isinstance(scorer, str) else "")
+        _check_path(path, exact_scores, shard)
+        backend: Backend
+        with showing(progress) as shown:
+            request = Request(items, queries, guarded, settings, load_retrievers(retrievers), watch, shown)
+            if path is None:
+                backend = build_in_memory(request, exact_scores, scorer_name=name)
+            else:
+                _warn_of_script(guarded.fingerprint, name)
+                build_in_folder(Path(path), request, scorer_name=name, shard=shard)
+                backend = FolderBackend(Path(path), request.retrievers)
         build_calls = guarded.calls_made - calls_before
-        return cls(guarded, storage, watch=watch, build_calls=build_calls, habits=habits)
+        LOG.info("built an index with %d pairs at %s", build_calls, path or "(in memory)")
+        return cls(backend, IndexScorer(guarded), watch=watch, log_settings=log_settings, build_calls=build_calls)
 
     @classmethod
     def open(
         cls,
         path: str | Path,
-        scorer: object = None,
+        scorer: ScorerLike | None = None,
         *,
         retrievers: Iterable[RetrieverLike] = (),
-        keep_traffic: int = 0,
+        log_queries: int = 0,
         explore: float | None = None,
+        check: bool = True,
     ) -> Index:
-        """Open the newest version of an index on disk, with every file of it checked.
+        """Open the newest version of an index on disk.
 
-        `scorer` may be left out if the index was built with one that has a name. `retrievers` are those of the index
-        that were objects or functions of yours. With `keep_traffic`, what searches pay for is kept for `learn`: that
-        many of them at most, the oldest go. Nothing is kept unless you say so. `explore` is the share of a search's
-        calls that score items at random, which `learn` needs; 0.05 unless given, and 0 where nothing is kept."""
-        habits = Habits.of(keep_traffic, explore)
-        storage = FolderStorage(Path(path), load_retrievers(retrievers))
-        index = cls(cls.scorer_of(storage, scorer), storage, watch=StabilityWatch(), habits=habits)
-        index.refresh()
+        Every file of it is checked, or with `check=False` not before it is needed: so a damaged index can be verified
+        and repaired. The scorer is loaded when it is first needed; it may be left out if the index was built with one
+        that has a name. `retrievers` are those of the index that were objects or functions of yours. With
+        `log_queries`, what searches pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is
+        logged unless you ask for it. `explore` is the share of a search's pairs that are of random items, which `learn`
+        needs; 0.05 unless given, and 0 where nothing is logged."""
+        backend = FolderBackend(Path(path), load_retrievers(retrievers))
+        late_scorer = IndexScorer(scorer, backend.latest_contents)
+        log_settings = QueryLogSettings.of(log_queries, explore)
+        index = cls(backend, late_scorer, watch=StabilityWatch(), log_settings=log_settings)
+        if check:
+            index.refresh()
+            if late_scorer.is_at_hand:
+                late_scorer.load()  # so that a wrong one is refused at once
         return index
 
-    @staticmethod
-    def scorer_of(storage: FolderStorage, scorer: object = None, *, threads: int | None = None) -> GuardedScorer:
-        """The scorer of an index on disk: the given one if it is the right one, else the one that it remembers.
-
-        `threads` are as for `load_scorer`."""
-        manifest = storage.newest().manifest
-        if scorer is None and not manifest.scorer_name:
-            raise InputError(
-                f"{storage.folder} was built with a scorer that has no name, {manifest.scorer}; pass that scorer"
-            )
-        guarded = load_scorer(scorer or manifest.scorer_name, threads=threads)
-        if guarded.fingerprint != manifest.scorer:
-            raise FingerprintError(
-                f"{storage.folder} was built with the scorer {manifest.scorer}, not with {guarded.fingerprint}; "
-                "open it with that one"
-            )
-        return guarded.with_rules(replace(guarded.rules, higher_is_better=manifest.higher_is_better))
+    def save(self, path: str | Path) -> None:
+        """Write the newest version to a new folder: an index that was built in memory, or a copy of one on disk."""
+        self._backend.save(Path(path))
 
     def refresh(self) -> None:
-        """Take up the newest version, which another process may have published."""
+        """Load the newest version, which another process may have published."""
         self._outdated()
         self._current()
+
+    def close(self) -> None:
+        """Let go of what is loaded; `with` does it by itself."""
+        self._outdated()
+        self._is_closed = True
 
     @property
     def items(self) -> Items:
@@ -171,52 +188,75 @@ class Index:
         return self._current().items
 
     @property
+    def anchor_queries(self) -> Sequence[Query]:
+        """The queries that every item was scored for."""
+        return self._current().anchor_queries
+
+    def anchor_scores(self) -> FloatMatrix:
+        """The exact scores of all items for the anchor queries, (n_items, n_anchor_queries), higher is better."""
+        return self._current().knowledge.factors.item_vectors
+
+    @property
     def exact_scores(self) -> ScoreMatrix | None:
         """The exact scores of an index in memory, to build another one from; None on disk, where they are kept."""
-        return self._storage.matrix if isinstance(self._storage, MemoryStorage) else None
+        return self._backend.matrix if isinstance(self._backend, MemoryBackend) else None
 
-    def add(self, items: Iterable[ItemLike], *, progress: Progress = silent) -> None:
+    def add(self, items: Iterable[ItemLike], *, progress: ProgressLike = None) -> None:
         """Score new items for the anchor queries, and append them. Their ids must not be there yet."""
         check_items(items)
-        self._storage.add(items, self._scorer, progress=progress)
+        with showing(progress) as shown:
+            self._backend.add(items, self._scorer.load(), progress=shown)
         self._outdated()
 
     def remove(self, item_ids: Iterable[str]) -> None:
         """Hide items at once and for good. All ids must be there."""
         if isinstance(item_ids, str):
             raise InputError(f"item_ids must be a list of ids, got {item_ids!r}; pass [{item_ids!r}]")
-        self._storage.remove(item_ids)
+        self._backend.remove(item_ids)
         self._outdated()
 
-    def tune(self, *, anchors: str = "pivoted_qr", seed: int = 0, progress: Progress = silent) -> None:
-        """Tune adaptive search anew on the stored scores, and for "anncur" anchor items and splits.
+    def tune(self, *, anchor_method: str = "pivoted_qr", seed: int = 0, progress: ProgressLike = None) -> TuningReport:
+        """Tune the methods again on the stored scores; returns what was chosen, and what that changes.
 
-        Worth it after many items were added. Costs no calls."""
-        check_method(anchors)
-        self._storage.tune(anchors, whole_number("seed", seed, least=0), progress=progress)
+        Worth it after many items were added. Costs no pairs."""
+        check_method(anchor_method)
+        try:
+            before = self._current().derived.tuned
+        except DamagedError:  # tuning also repairs what it writes
+            before = Tuned()
+        with showing(progress) as shown:
+            self._backend.tune(anchor_method, whole_number("seed", seed, least=0), progress=shown)
         self._outdated()
+        return compare(before, self._current().derived.tuned, n_items=len(self))
 
-    def learn(self, *, progress: Progress = silent) -> int:
-        """Learn from the searches that were kept where the scorer's best items are; returns how many they were.
+    def learn(self, *, progress: ProgressLike = None) -> int:
+        """Fit a feedback model to the query log; returns the number of queries that it was fitted to.
 
-        Costs no calls. The method "posterior" uses it from now on, also where the index is opened again."""
-        n_queries = self._storage.learn(progress=progress)
+        Costs no pairs. The method "posterior" uses it from now on, also where the index is opened again."""
+        with showing(progress) as shown:
+            n_queries = self._backend.learn(progress=shown)
         self._outdated()
         return n_queries
 
-    def verify(self, *, repair: bool = False, progress: Progress = silent) -> list[str]:
+    def verify(self, *, repair: bool = False, progress: ProgressLike = None) -> list[str]:
         """The damaged files, a line each; empty when all is well.
 
         With `repair`, damaged chunks of scores are scored again, and what is derived is derived again; what remains
-        can't be mended."""
-        return self._storage.repair(self._scorer, progress=progress) if repair else self._storage.verify()
+        can't be repaired."""
+        if not repair:
+            return self._backend.verify()
+        with showing(progress) as shown:
+            remaining = self._backend.repair(self._scorer.load(), progress=shown)
+        self._outdated()
+        return remaining
 
-    def gc(self, *, drafts: bool = False) -> list[str]:
-        """Delete files that only older versions need, and with `drafts` also unfinished builds; returns their names."""
-        return self._storage.gc(drafts=drafts)
+    def gc(self, *, unpublished: bool = False) -> list[str]:
+        """Delete files that only older versions need, and with `unpublished` also unfinished builds; returns their
+        names."""
+        return self._backend.gc(unpublished=unpublished)
 
     def digest(self) -> str:
-        """A hash of all that the index holds: queries, items, exact scores, and what was learnt from them."""
+        """A hash of all that the index holds: queries, items, exact scores, and what was derived from them."""
         return self._current().digest()
 
     def search(
@@ -224,25 +264,27 @@ class Index:
         query: QueryLike,
         k: int = 10,
         budget: int | None = None,
-        method: str | Policy = DEFAULT_METHOD,
+        method: str | Method = DEFAULT_METHOD,
         *,
         target_recall: float | None = None,
         max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
     ) -> Hits:
-        """The k items that the scorer likes best for a query, found with at most `budget` calls.
+        """The k items that the scorer likes best for a query, found with at most `budget` pairs.
 
         `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
-        "rerank", "exhaustive", or a policy with settings of its own. With `target_recall` the search ends when it has
-        probably found that share of the true top k, after at most `max_budget` calls. After `deadline_ms` no further
-        call is started, and the best so far is returned, marked as partial. If the search fails, the exception's `kept`
-        holds the hits so far."""
+        "rerank", "exhaustive", or a method object with settings of its own. With `target_recall` the search ends when
+        it has probably found that share of the true top k, after at most `max_budget` pairs; an answer that didn't get
+        there is marked as partial. After `deadline_ms` no further request is started, and the best so far is returned,
+        marked as partial. If the search fails, the exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, deadline_ms)
         try:
-            return self._searcher.search(self._current(), [as_query(query)], k, method, limits, seed=seed)[0]
-        except AnncurError as error:
-            error.kept = error.kept[0] if isinstance(error.kept, list) and error.kept else None
+            return self._search(SearchRequest([as_query(query)], k, method, limits, seed, silent))[0]
+        except BaseException as error:  # Ctrl-C too: what was paid for is the user's
+            kept = getattr(error, "kept", None)
+            if isinstance(kept, list):
+                error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
             raise
 
     def search_many(
@@ -250,49 +292,94 @@ class Index:
         queries: Iterable[QueryLike],
         k: int = 10,
         budget: int | None = None,
-        method: str | Policy = DEFAULT_METHOD,
+        method: str | Method = DEFAULT_METHOD,
         *,
         target_recall: float | None = None,
         max_budget: int | None = None,
         deadline_ms: float | None = None,
         seed: int = 0,
-        progress: Progress = silent,
+        progress: ProgressLike = None,
     ) -> list[Hits]:
         """Search for many queries, in blocks: the same answers as one by one, at less cost.
 
         `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
         is the list of hits so far."""
         limits = Limits(budget, target_recall, max_budget, deadline_ms)
-        parsed = as_queries(queries)
-        return self._searcher.search(self._current(), parsed, k, method, limits, seed=seed, progress=progress)
+        with showing(progress) as shown:
+            return self._search(SearchRequest(as_queries(queries), k, method, limits, seed, shown))
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
         """The mean recall that "posterior" had on held-out anchor queries when it was tuned.
 
         None where tuning didn't look: with fewer than four anchor queries, for k above 100, for budgets above 500."""
         budget = min(whole_number("budget", budget, least=1), len(self))
-        return self._current().knowledge.beliefs.tuned.curve.recall(whole_number("k", k, least=1), budget)
+        return self._current().derived.tuned.curve.recall(whole_number("k", k, least=1), budget)
 
-    def __len__(self) -> int:
-        return len(self.items)
+    def suitability(self) -> Suitability:
+        """How well the index suits its scorer: what each method finds for held-out anchor queries, and what to use."""
+        snapshot = self._current()
+        return assess(snapshot.derived, n_items=len(snapshot.items))
 
-    def __repr__(self) -> str:
-        info = self.info
-        return f"<anncur.Index of {info.n_items} items, {info.n_anchor_queries} anchor queries, scorer {info.scorer}>"
+    def plot_recall(self, file: str | Path) -> Path:
+        """Draw the recall of held-out anchor queries against the budget: .png, .svg or .pdf (extra `plots`)."""
+        from anncur.planning.plot import draw_recall
+
+        return draw_recall(self._current().derived.tuned, Path(file))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is scored and published; not so after a build of one shard, while others are missing."""
+        return self._backend.is_complete
 
     @property
     def info(self) -> IndexInfo:
         """What this index is made of, and how stable its scorer has been."""
+        contents = self._backend.contents()
+        fields = {name: getattr(contents, name) for name in Contents.__dataclass_fields__}
+        return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __contains__(self, item_id: object) -> bool:
+        try:
+            return self.items.position(str(item_id)) >= 0
+        except UnknownIdError:
+            return False
+
+    def __getitem__(self, item_id: str) -> Item:
+        items = self.items
+        return items[items.position(item_id)]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        found = self._backend.contents()
+        return f"<anncur.Index of {found.n_items:,} items, {found.n_anchor_queries} anchor queries, {found.scorer}>"
+
+    def _repr_html_(self) -> str:
+        from anncur.notebook import index_html
+
+        return index_html(self.info)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self._backend, FolderBackend):
+            raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
+        backend, log_settings = self._backend, self._log_settings
+        return _reopen, (backend.folder, self._scorer.source, backend.own_retrievers, log_settings)
+
+    def _search(self, request: SearchRequest) -> list[Hits]:
         snapshot = self._current()
-        return IndexInfo(
-            version=snapshot.version,
-            n_items=len(snapshot.items),
-            n_anchor_queries=len(snapshot.queries),
-            retrievers=tuple(snapshot.knowledge.retrievers),
-            scorer=self._scorer.fingerprint,
-            build_calls=self.build_calls,
-            stability=self._watch.report,
-        )
+        return self._searcher.search(snapshot, self._scorer.for_use(snapshot), request)
 
     def _outdated(self) -> None:
         """Another version is there, to be loaded when it is needed."""
@@ -304,15 +391,43 @@ class Index:
         snapshot = self._snapshot
         if snapshot is None:
             with self._loading:
-                snapshot = self._snapshot or self._storage.load()
+                if self._is_closed:
+                    raise InputError("this index was closed; open it again")
+                snapshot = self._snapshot or self._backend.load()
                 self._snapshot = snapshot
         return snapshot
 
 
-def _check_for_folder(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int, int] | None) -> None:
-    """Refuse what doesn't go with a build on disk."""
+def _reopen(folder: Path, scorer: Any, retrievers: dict[str, Any], log_settings: QueryLogSettings) -> Index:
+    """What a pickled index becomes in another process."""
+    return Index.open(
+        folder,
+        scorer,
+        retrievers=retrievers.values(),
+        log_queries=log_settings.log_queries,
+        explore=log_settings.explore,
+    )
+
+
+def _check_path(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int, int] | None) -> None:
+    """Refuse what doesn't go together with a build on disk, or in memory."""
     check_shard(shard)
+    if path is None:
+        if shard is not None:
+            raise InputError("shard goes with a path: several processes fill one index on disk")
+        return
     if exact_scores is not None:
-        raise InputError("exact_scores go with path=None; on disk a build goes on by itself")
+        raise InputError("exact_scores go with an index in memory; on disk a build resumes by itself")
     if not isinstance(path, (str, Path)) or not str(path):
         raise InputError(f"path must be the name of a folder or None, got {path!r}")
+
+
+def _warn_of_script(fingerprint: str, scorer_name: str) -> None:
+    """A scorer that is known by a name in the script that runs isn't found under that name by any other program."""
+    if fingerprint.startswith("__main__:") and not scorer_name:
+        warnings.warn(
+            f"the scorer {fingerprint} is defined in a script, so that other programs can't find it under this name; "
+            "pass load_scorer(scorer, fingerprint='my-scorer-v1'), or define it in a module",
+            AnncurWarning,
+            stacklevel=3,
+        )

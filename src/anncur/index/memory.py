@@ -5,21 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.base import Retriever
+from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
-from anncur.index.build import Learned, Request, Settings, check_stability, keeping, learn
-from anncur.index.lessons import learn_from
-from anncur.index.prepared import prepare, with_prepared
-from anncur.index.snapshot import Prepared, Snapshot, fitted_on_use, make_snapshot
-from anncur.index.traffic import KeptSearch, MemoryTraffic
-from anncur.items import Corpus, ItemLike, Query, as_item, digest_items, no_items
+from anncur.index.backend import Contents
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping
+from anncur.index.feedback import fit_query_log
+from anncur.index.folder_build import save_in_folder
+from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
+from anncur.items import Corpus, ItemLike, Query, as_item, check_new, digest_items, no_items
 from anncur.progress import Progress
+from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
-from anncur.scores import ScoreMatrix, ScorePlan
+from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.storage.query_log import LoggedSearch, MemoryQueryLog
+from anncur.tuning.derive import Derived, derive
 
 
 @dataclass(frozen=True)
@@ -30,36 +34,60 @@ class _State:
     items: Corpus
     prepared: list[bytes]  # what the scorer made of each item
     matrix: ScoreMatrix
-    settings: Settings
-    learned: Learned
+    settings: BuildSettings
+    derived: Derived
 
     def for_scorer(self) -> Prepared:
-        return Prepared(self.matrix.plan.scorer, Corpus(with_prepared(self.items, self.prepared)))
+        return Prepared(self.matrix.spec.scorer, Corpus(with_prepared(self.items, self.prepared)))
 
 
-class MemoryStorage:
+class MemoryBackend:
     """Items and exact scores in memory; writers wait for each other."""
 
-    def __init__(self, state: _State, queries: Sequence[Query], retrievers: Mapping[str, Retriever]) -> None:
+    def __init__(
+        self, state: _State, queries: Sequence[Query], retrievers: Mapping[str, Retriever], scorer_name: str
+    ) -> None:
         self._state = state
         self._queries = queries
         self._retrievers = retrievers
+        self._scorer_name = scorer_name
         self._writing = threading.Lock()
-        self._traffic = MemoryTraffic()
+        self._query_log = MemoryQueryLog()
 
     @property
     def matrix(self) -> ScoreMatrix:
         """The exact scores of the newest version."""
         return self._state.matrix
 
+    @property
+    def is_complete(self) -> bool:
+        return True
+
+    def contents(self) -> Contents:
+        state, spec = self._state, self._state.matrix.spec
+        return Contents(
+            path=None,
+            version=state.version,
+            n_items=len(state.items),
+            n_removed=0,
+            n_anchor_queries=len(self._queries),
+            n_segments=1,
+            scorer=spec.scorer,
+            scorer_name=self._scorer_name,
+            higher_is_better=spec.higher_is_better,
+            dtype=spec.dtype,
+            retrievers=tuple(self._retrievers),
+            n_bytes=0,
+        )
+
     def load(self) -> Snapshot:
         state = self._state
         return make_snapshot(
             state.version,
-            self._queries,
             state.items,
             state.matrix.all(),
-            learned=state.learned,
+            anchor_queries=self._queries,
+            derived=state.derived,
             retrievers=self._retrievers,
             seed=state.settings.seed,
             prepared=state.for_scorer() if any(state.prepared) else None,
@@ -71,15 +99,18 @@ class MemoryStorage:
             new = [as_item(item, position=len(state.items) + number) for number, item in enumerate(items)]
             if not new:
                 raise no_items()
+            for item in new:
+                check_new(item, state.items)
             grown = Corpus([*state.items, *new])
-            values = prepare(new, scorer)
+            check_retrievers(self._retrievers, grown, self._queries)
+            values = scorer.prepare(new)
             prepared = with_prepared(new, values)
-            added = ScoreMatrix.in_memory(replace(state.matrix.plan, items=digest_items(new), n_items=len(new)))
+            added = ScoreMatrix.in_memory(replace(state.matrix.spec, items=digest_items(new), n_items=len(new)))
             added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
             exact_scores = np.vstack([state.matrix.all(), added.all()])
-            learned = keep_items(state.learned, np.arange(len(grown)))
+            derived = state.derived.take(np.arange(len(grown)))
             self._become(
-                replace(state, items=grown, prepared=[*state.prepared, *values], learned=learned), exact_scores
+                replace(state, items=grown, prepared=[*state.prepared, *values], derived=derived), exact_scores
             )
 
     def remove(self, item_ids: Iterable[str]) -> None:
@@ -89,35 +120,50 @@ class MemoryStorage:
             kept = np.setdiff1d(np.arange(len(state.items)), list(gone)).astype(np.int64)
             if not len(kept):
                 raise InputError("an index needs at least one item; these are all that it has")
-            learned = keep_items(state.learned, kept)
             items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
-            exact_scores = state.matrix.all()[kept]
-            self._traffic.forget([state.items[position].id for position in gone], state.version + 1)
-            self._become(replace(state, items=items, prepared=prepared, learned=learned), exact_scores)
+            self._query_log.forget([state.items[position].id for position in gone], state.version + 1)
+            changed = replace(state, items=items, prepared=prepared, derived=state.derived.take(kept))
+            self._become(changed, state.matrix.all()[kept])
 
-    def tune(self, anchors: str, seed: int, *, progress: Progress) -> None:
+    def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:
         with self._writing:
-            settings = replace(self._state.settings, anchors=anchors, seed=seed)
-            learned = learn(
-                self._state.matrix,
-                settings,
+            state = self._state
+            settings = replace(state.settings, anchor_method=anchor_method, seed=seed)
+            derived = derive(
+                state.matrix,
                 queries=self._queries,
-                retrievers=fitted_on_use(self._retrievers, self._state.items),
+                retrievers=fitted_on_use(self._retrievers, state.items),
+                anchor_method=anchor_method,
+                seed=seed,
                 progress=progress,
             )
-            learned = replace(learned, lesson=self._state.learned.lesson)
-            self._state = replace(self._state, version=self._state.version + 1, settings=settings, learned=learned)
+            derived = replace(derived, feedback=state.derived.feedback)
+            self._state = replace(state, version=state.version + 1, settings=settings, derived=derived)
 
-    def keep(self, searches: Sequence[KeptSearch], *, most: int) -> None:
-        self._traffic.keep(searches, most=most)
+    def log(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
+        self._query_log.append(searches, most=most)
 
     def learn(self, *, progress: Progress) -> int:
         with self._writing:
             state = self._state
-            lesson = learn_from(self._traffic.read(), self.load(), seed=state.settings.seed, progress=progress)
-            learned = replace(state.learned, lesson=lesson)
-            self._state = replace(state, version=state.version + 1, learned=learned)
-            return lesson.n_queries
+            feedback = fit_query_log(self._query_log.read(), self.load(), seed=state.settings.seed, progress=progress)
+            derived = replace(state.derived, feedback=feedback)
+            self._state = replace(state, version=state.version + 1, derived=derived)
+            return feedback.n_queries
+
+    def save(self, folder: Path) -> None:
+        with self._writing:
+            state = self._state
+            save_in_folder(
+                folder,
+                state.matrix,
+                items=with_prepared(state.items, state.prepared),
+                queries=self._queries,
+                derived=state.derived,
+                settings=state.settings,
+                retrievers=self._retrievers,
+                scorer_name=self._scorer_name,
+            )
 
     def verify(self) -> list[str]:
         return []  # nothing in memory is ever damaged
@@ -125,35 +171,23 @@ class MemoryStorage:
     def repair(self, scorer: GuardedScorer, *, progress: Progress) -> list[str]:
         return []
 
-    def gc(self, *, drafts: bool) -> list[str]:
+    def gc(self, *, unpublished: bool) -> list[str]:
         return []
 
     def _become(self, state: _State, exact_scores: FloatMatrix) -> None:
         """Make this the next version, with these scores of its items."""
-        plan = replace(state.matrix.plan, items=digest_items(state.items), n_items=len(state.items))
-        matrix = ScoreMatrix.in_memory(plan, exact_scores)
+        spec = replace(state.matrix.spec, items=digest_items(state.items), n_items=len(state.items))
+        matrix = ScoreMatrix.in_memory(spec, exact_scores)
         self._state = replace(state, version=state.version + 1, matrix=matrix)
 
 
-def keep_items(learned: Learned, kept: Positions) -> Learned:
-    """What was learnt of the items that are kept (in ascending order); of new ones at the end it was nothing."""
-    lesson = None if learned.lesson is None else learned.lesson.take(kept)
-    return replace(learned, anchor_items=_places_of(learned.anchor_items, kept), lesson=lesson)
-
-
-def _places_of(positions: Positions, kept: Positions) -> Positions:
-    """Where positions are found among those that are kept (in ascending order), without those that aren't."""
-    places: Positions = np.minimum(np.searchsorted(kept, positions), len(kept) - 1)
-    return places[np.equal(kept[places], positions)]
-
-
-def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> MemoryStorage:
-    """Score, check and learn; `exact_scores` is gone on with."""
+def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, scorer_name: str) -> MemoryBackend:
+    """Score, check and derive; `exact_scores` is resumed."""
     scorer, queries, settings = request.scorer, request.queries, request.settings
     corpus = Corpus(request.items)
     if not len(corpus):
         raise no_items()
-    plan = ScorePlan.make(
+    spec = ScoreSpec.make(
         scorer,
         queries,
         items_digest=digest_items(corpus),
@@ -161,20 +195,23 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None) -> Memor
         items_per_chunk=settings.items_per_chunk,
         dtype=settings.dtype,
     )
-    matrix = ScoreMatrix.in_memory(plan) if exact_scores is None else exact_scores
+    matrix = ScoreMatrix.in_memory(spec) if exact_scores is None else exact_scores
     if not isinstance(matrix, ScoreMatrix):
         raise InputError(f"exact_scores must be a ScoreMatrix, got {type(matrix).__name__}")
-    matrix.plan.check_same(plan)
+    matrix.spec.check_same(spec)
+    check_retrievers(request.retrievers, corpus, queries)
     with keeping(matrix):
-        values = prepare(corpus, scorer)
+        values = scorer.prepare(corpus)
         prepared = with_prepared(corpus, values)
         matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
         check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
-        learned = learn(
+        derived = derive(
             matrix,
-            settings,
             queries=queries,
             retrievers=fitted_on_use(request.retrievers, corpus),
+            anchor_method=settings.anchor_method,
+            seed=settings.seed,
             progress=request.progress,
         )
-    return MemoryStorage(_State(1, corpus, values, matrix, settings, learned), queries, request.retrievers)
+    state = _State(1, corpus, values, matrix, settings, derived)
+    return MemoryBackend(state, queries, request.retrievers, scorer_name)

@@ -1,7 +1,7 @@
-"""Searches one version of an index, block by block: pays through meters, turns what was found into hits, and keeps what
+"""Searches one version of an index, block by block: pays through meters, turns what was found into hits, and logs what
 was paid for where that is wanted.
 
-Reads snapshots and policies, feeds `index.py`, which knows which version is the newest."""
+Reads snapshots and methods, feeds `index.py`, which knows which version is the newest."""
 
 from __future__ import annotations
 
@@ -11,133 +11,144 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anncur.errors import AnncurWarning, StorageError
+from anncur.index.backend import Backend
 from anncur.index.build import keeping
 from anncur.index.snapshot import Snapshot
-from anncur.index.storage import Storage
-from anncur.index.traffic import KeptSearch
 from anncur.items import Query
 from anncur.numbers import number, whole_number
-from anncur.progress import Progress, silent
+from anncur.progress import Progress
 from anncur.ranking import Hit, Hits, Round
 from anncur.scorers.guard import Deadline, GuardedScorer
-from anncur.scorers.metered import Meter
+from anncur.scorers.meter import Meter
 from anncur.scorers.stability import StabilityWatch
-from anncur.search.base import Block, Policy
-from anncur.search.explore import explore as explore_after
-from anncur.search.explore import n_explored
+from anncur.search.base import Method, QueryBlock
 from anncur.search.limits import Limits
-from anncur.search.loop import Run, run_rounds
-from anncur.search.methods import as_policy
+from anncur.search.loop import Run, explore, n_explored, run_rounds
+from anncur.search.methods import as_method
+from anncur.storage.query_log import LoggedSearch
 
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
-CALLS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
+PAIRS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
 MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
-DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the calls
+DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the pairs
 
 
 @dataclass(frozen=True)
-class Habits:
-    """What becomes of searches: `keep_traffic` of them are kept, and `explore` of their calls are for random items."""
+class QueryLogSettings:
+    """The query log holds the last `log_queries` searches, and `explore` of their pairs are of random items."""
 
-    keep_traffic: int = 0
+    log_queries: int = 0
     explore: float = 0.0
 
     @classmethod
-    def of(cls, keep_traffic: int, explore: float | None) -> Habits:
-        """As the user gave them; what is kept is worth some exploring."""
-        most = whole_number("keep_traffic", keep_traffic, least=0)
+    def of(cls, log_queries: int, explore: float | None) -> QueryLogSettings:
+        """As the user gave them; what is logged is worth some exploring."""
+        most = whole_number("log_queries", log_queries, least=0)
         default = DEFAULT_EXPLORE if most else 0.0
         return cls(most, default if explore is None else number("explore", explore, least=0, most=MOST_EXPLORE))
 
 
-NO_HABITS = Habits()
+@dataclass(frozen=True, eq=False)
+class SearchRequest:
+    """What the user asks for, in the order of checks."""
+
+    queries: Sequence[Query]
+    k: int
+    method: str | Method
+    limits: Limits
+    seed: int
+    progress: Progress
 
 
 class Searcher:
     """What searching needs beside a version of an index. Thread-safe, if the scorer is."""
 
-    def __init__(self, scorer: GuardedScorer, storage: Storage, watch: StabilityWatch, habits: Habits) -> None:
-        self._scorer = scorer
-        self._storage = storage
+    def __init__(self, backend: Backend, watch: StabilityWatch, log_settings: QueryLogSettings) -> None:
+        self._backend = backend
         self._watch = watch
-        self._habits = habits
+        self._log_settings = log_settings
 
-    def search(
-        self,
-        snapshot: Snapshot,
-        queries: Sequence[Query],
-        k: int,
-        method: str | Policy,
-        limits: Limits,
-        *,
-        seed: int,
-        progress: Progress = silent,
-    ) -> list[Hits]:
+    def search(self, snapshot: Snapshot, scorer: GuardedScorer, request: SearchRequest) -> list[Hits]:
         """The answers to some queries; whatever stops it, the exception's `kept` is the list of them so far."""
-        policy = as_policy(method)
-        k, seed = whole_number("k", k, least=1), whole_number("seed", seed, least=0)
-        budget, target = limits.budget_for(policy, snapshot.knowledge, k), limits.target_for(policy)
+        method, limits, queries = as_method(request.method), request.limits, request.queries
+        limits.check_method(method)
+        k, seed = whole_number("k", request.k, least=1), whole_number("seed", request.seed, least=0)
+        budget = limits.budget_for(method, snapshot.knowledge, k)
         deadline = limits.deadline()
-        step = max(1, min(QUERIES_AT_ONCE, CALLS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
+        step = max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
         with keeping(answers):
             for start in range(0, len(queries), step):
-                block = Block(queries[start : start + step], k, budget, seed, target)
-                self._search_block(snapshot, block, policy, deadline, answers)
-                progress("searching", len(answers), len(queries))
+                block = QueryBlock(queries[start : start + step], k, budget, seed, limits.target_recall)
+                self._search_block(snapshot, scorer, block, method=method, deadline=deadline, answers=answers)
+                request.progress("searching", len(answers), len(queries))
         return answers
 
     def _search_block(
-        self, snapshot: Snapshot, block: Block, policy: Policy, deadline: Deadline | None, answers: list[Hits]
+        self,
+        snapshot: Snapshot,
+        scorer: GuardedScorer,
+        block: QueryBlock,
+        *,
+        method: Method,
+        deadline: Deadline | None,
+        answers: list[Hits],
     ) -> None:
         """Add the answers of a block, also when it fails half-way."""
         started = time.perf_counter()
-        items = snapshot.items_for(self._scorer.fingerprint)
-        meters = (Meter(self._scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
+        items = snapshot.items_for(scorer.fingerprint)
+        meters = (Meter(scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
         runs = [Run(meter) for meter in meters]
-        share = 0.0 if policy.is_exact else self._habits.explore
+        share = 0.0 if method.is_exact else self._log_settings.explore
         own = replace(block, budget=block.budget - n_explored(block.budget, share))
         try:
-            run_rounds(policy, own, snapshot.knowledge, runs)
-            explore_after(runs, n_items=len(items), share=share, seed=block.seed)
+            run_rounds(method, own, snapshot.knowledge, runs)
+            explore(runs, n_items=len(items), share=share, seed=block.seed)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
                 self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
-            answers.extend(self._hits(run, snapshot, block.k, policy, seconds) for run in runs)
-            if self._habits.keep_traffic:
-                self._keep(runs, snapshot)
+            answers.extend(_hits(run, snapshot, block, method, sign=scorer.sign, seconds=seconds) for run in runs)
+            if self._log_settings.log_queries:
+                self._log(runs, snapshot)
 
-    def _keep(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
-        """Keep what was paid for; an answer isn't lost because that fails."""
+    def _log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
+        """Log what was paid for; an answer isn't lost because that fails."""
         searches = []
         for meter in (run.meter for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
-            searches.append(KeptSearch(meter.query, scores, snapshot.version))
+            searches.append(LoggedSearch(meter.query, scores, snapshot.version))
         try:
-            self._storage.keep(searches, most=self._habits.keep_traffic)
+            self._backend.log(searches, most=self._log_settings.log_queries)
         except StorageError as error:
-            warnings.warn(f"what was searched is not kept: {error}", AnncurWarning, stacklevel=5)
+            warnings.warn(f"the query log can't be written: {error}", AnncurWarning, stacklevel=5)
 
-    def _hits(self, run: Run, snapshot: Snapshot, k: int, policy: Policy, seconds: float) -> Hits:
-        positions, exact_scores = run.best(k)
-        sign = self._scorer.sign
-        found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
-        n_items = len(snapshot.items)
-        return Hits(
-            hits=tuple(Hit(item.id, score, item) for item, score in found),
-            query=run.meter.query,
-            method=policy.name,
-            calls=run.meter.calls,
-            seconds=seconds,
-            is_partial=run.is_cut
-            or len(positions) < min(k, n_items)
-            or (policy.is_exact and run.meter.calls < n_items),
-            estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
-            trace=() if policy.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
-        )
+
+def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, sign: float, seconds: float) -> Hits:
+    positions, exact_scores = run.best(block.k)
+    found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
+    n_items = len(snapshot.items)
+    return Hits(
+        hits=tuple(Hit(item.id, score, item) for item, score in found),
+        query=run.meter.query,
+        method=method.name,
+        calls=run.meter.calls,
+        seconds=seconds,
+        is_partial=_is_partial(run, block, method, n_items),
+        estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
+        trace=() if method.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
+    )
+
+
+def _is_partial(run: Run, block: QueryBlock, method: Method, n_items: int) -> bool:
+    """Whether budget or deadline cut the answer short of k items, of all items where they are meant, or of a target."""
+    calls = run.meter.calls
+    if run.is_cut or calls < min(block.k, n_items) or (method.is_exact and calls < n_items):
+        return True
+    is_spent = calls == block.budget < n_items
+    return is_spent and block.target_recall is not None and (run.estimated_recall or 0.0) < block.target_recall
 
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:

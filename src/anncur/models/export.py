@@ -82,13 +82,13 @@ def export_bytes(folder: str | Path, *, weights: WeightFormat = "float32") -> by
     shape = graph.Shape.from_config(config)
     card = _read_card(Path(folder), arrays, shape.n_positions)
     _check_room(card.text, shape.n_positions)
-    storage = {
+    backend = {
         "float32": graph.FLOAT32,
-        "compact": graph.Storage(embeddings="int8", layers="int8"),
-        "int8": graph.Storage(embeddings="int8"),
+        "compact": graph.Backend(embeddings="int8", layers="int8"),
+        "int8": graph.Backend(embeddings="int8"),
     }
     whole: bytes = graph.build_graph(
-        arrays, shape, card.head, storage=storage[weights], metadata=_metadata(Path(folder), card, arrays)
+        arrays, shape, card.head, backend=backend[weights], metadata=_metadata(Path(folder), card, arrays)
     )
     return _in_whole_numbers(whole) if weights == "int8" else whole
 

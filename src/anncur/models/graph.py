@@ -36,14 +36,14 @@ FAR_BELOW = -1e9  # what padding adds to attention: its softmax is 0 in float32
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class Backend:
     """How weights lie in the file; the arithmetic is in float32 whatever they are stored as."""
 
     embeddings: Literal["float32", "int8"] = "float32"
     layers: Literal["float32", "int8"] = "float32"
 
 
-FLOAT32 = Storage()
+FLOAT32 = Backend()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ def build_graph(
     shape: Shape,
     head: Head,
     *,
-    storage: Storage = FLOAT32,
+    backend: Backend = FLOAT32,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
     """The bytes of an .onnx file that scores pairs."""
     if head not in ("emb", "cls"):
         raise InputError(f"a cross-encoder's head must be 'emb' or 'cls', got {head!r}; export another model")
-    graph = _Graph(_without_prefix(weights), storage)
+    graph = _Graph(_without_prefix(weights), backend)
     graph.add("Cast", graph.add("ReduceMin", "mask", keepdims=0), to=TensorProto.BOOL, output=IS_FULL)
     distinct = _distinct_tokens(graph, shape)
     states = graph.add("Gather", distinct.embeddings, distinct.places)  # (n_pairs, n_tokens, width)
@@ -128,9 +128,9 @@ def quantised(matrix: NDArray[np.float32], *, axis: int) -> tuple[NDArray[np.int
 class _Graph:
     """Collects nodes and constants, and names what they give."""
 
-    def __init__(self, weights: Weights, storage: Storage) -> None:
+    def __init__(self, weights: Weights, backend: Backend) -> None:
         self._weights = weights
-        self._storage = storage
+        self._backend = backend
         self._nodes: list[Any] = []
         self._constants: dict[Name, Any] = {}
 
@@ -169,7 +169,7 @@ class _Graph:
     def matrix(self, key: str) -> Name:
         """A linear layer's (in, out) matrix; ONNX Runtime makes it float32 once, when it opens the file."""
         matrix = self._weight(key).T
-        if self._storage.layers == "int8":
+        if self._backend.layers == "int8":
             whole, scales = quantised(matrix, axis=0)
             return self.add("Mul", self.cast(self.constant(whole, key), TensorProto.FLOAT), self.constant(scales))
         return self.constant(matrix, key)
@@ -177,7 +177,7 @@ class _Graph:
     def rows(self, key: str, places: Name) -> Name:
         """Rows of a table of embeddings; of one stored in whole numbers, only these are ever made float32."""
         table = self._weight(key)
-        if self._storage.embeddings == "float32":
+        if self._backend.embeddings == "float32":
             return self.add("Gather", self.constant(table, key), places)
         whole, scales = quantised(table, axis=1)
         found = self.cast(self.add("Gather", self.constant(whole, key), places), TensorProto.FLOAT)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from anncur.arrays import FloatVector
@@ -29,6 +31,16 @@ class Scorer(Protocol):
     def fingerprint(self) -> str: ...
 
     def score(self, query: Query, items: Sequence[Item], /) -> Any: ...
+
+
+class Predictor(Protocol):
+    """An object that scores (query text, item text) pairs, such as a sentence-transformers CrossEncoder."""
+
+    def predict(self, pairs: list[TextPair], /) -> Any: ...
+
+
+# what `load_scorer` takes: a name or a path, an object, or a callable over pairs
+ScorerLike: TypeAlias = "str | Path | Scorer | Predictor | Callable[[list[TextPair]], Any] | Any"
 
 
 class PreparingScorer(Scorer, Protocol):
@@ -61,6 +73,7 @@ class CallableScorer:
     def __init__(self, function: Callable[[list[TextPair]], Any]) -> None:
         self._function = function
         self.fingerprint = fingerprint_of(function)
+        self.is_known_by_name = not _has_fingerprint(function)
 
     def score(self, query: Query, items: Sequence[Item]) -> Any:
         return self._function(text_pairs(query, items))
@@ -73,6 +86,7 @@ class PredictScorer:
         self._predict = model.predict
         self._options = _quiet_and_raw(model.predict)
         self.fingerprint = fingerprint_of(model)
+        self.is_known_by_name = not _has_fingerprint(model)
 
     def score(self, query: Query, items: Sequence[Item]) -> Any:
         return self._predict(text_pairs(query, items), **self._options)
@@ -84,6 +98,7 @@ class ObjectScorer:
     def __init__(self, scorer: Any) -> None:
         self._score = scorer.score
         self.fingerprint = fingerprint_of(scorer)
+        self.is_known_by_name = True
         if callable(getattr(scorer, "prepare", None)):
             self.prepare = scorer.prepare
 
@@ -109,6 +124,14 @@ def text_pairs(query: Query, items: Sequence[Item]) -> list[TextPair]:
     """What scorers over text see."""
     query_text = query.marked_text
     return [(query_text, item.full_text) for item in items]
+
+
+def with_prepared(items: Sequence[Item], values: Sequence[bytes]) -> list[Item]:
+    """The same items as their scorer gets them; whatever another one made of them is gone."""
+    return [
+        item if item.prepared == value else replace(item, prepared=value)
+        for item, value in zip(items, values, strict=True)
+    ]
 
 
 def fingerprint_of(thing: object) -> str:

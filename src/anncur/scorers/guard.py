@@ -4,6 +4,7 @@ Every call to foreign scoring code goes through `GuardedScorer.score`. Budgets p
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import threading
@@ -29,14 +30,17 @@ from anncur.items import Item, Query
 from anncur.numbers import number, whole_number
 from anncur.scorers.base import Scorer
 
+LOG = logging.getLogger("anncur")
+PREPARED_AT_ONCE = 2048  # items; enough for a tokeniser to use its threads well
+
 
 @dataclass(frozen=True)
 class CallRules:
     """How to call a scorer.
 
-    `batch_size` is the most pairs in one call. A call that raises is tried again up to `retries` times, after
+    `batch_size` is the most pairs in one request. A request that raises is tried again up to `retries` times, after
     `retry_wait` seconds, doubled each time and at most `max_wait`, with jitter. `max_calls` caps the pairs that the
-    scorer is ever asked for through this object, retries included: the cap on spend."""
+    scorer is ever asked for, retries included: the cap on spend."""
 
     higher_is_better: bool = True
     batch_size: int = 128
@@ -57,7 +61,7 @@ class CallRules:
 
 
 class Deadline:
-    """A moment after which no more calls are started."""
+    """A moment after which no more requests are started."""
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -69,25 +73,60 @@ class Deadline:
         return self._end - self._clock()
 
 
+class Spend:
+    """Counts the pairs that a scorer was asked for, whatever rules it is seen through."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.n_pairs = 0
+
+    def add(self, n_pairs: int, *, cap: int | None, fingerprint: str) -> None:
+        """Count more pairs, unless they would exceed the cap."""
+        with self._lock:
+            if cap is not None and self.n_pairs + n_pairs > cap:
+                raise SpendCapError(
+                    f"{n_pairs} more pairs would exceed the cap of {cap} pairs for {fingerprint} ({self.n_pairs} were "
+                    "scored); raise max_calls to continue"
+                )
+            self.n_pairs += n_pairs
+
+    def __reduce__(self) -> tuple[type[Spend], tuple[()]]:
+        return Spend, ()  # another process counts for itself
+
+
 class GuardedScorer:
     """A scorer with its rules; safe to share between threads if the scorer is."""
 
-    def __init__(self, scorer: Scorer, rules: CallRules, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        rules: CallRules,
+        *,
+        fingerprint: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        spend: Spend | None = None,
+    ) -> None:
         self._scorer = scorer
+        self._fingerprint = fingerprint
         self._sleep = sleep
         self._jitter = random.Random()
-        self._lock = threading.Lock()
-        self._calls_made = 0
+        self._spend = spend or Spend()
         self.rules = rules
 
-    def with_rules(self, rules: CallRules) -> GuardedScorer:
-        """The same scorer under other rules; its count of calls begins anew."""
-        return GuardedScorer(self._scorer, rules, sleep=self._sleep)
+    def with_rules(self, rules: CallRules, *, fingerprint: str | None = None) -> GuardedScorer:
+        """The same scorer under other rules; what it was asked for before still counts."""
+        name = fingerprint or self._fingerprint
+        return GuardedScorer(self._scorer, rules, fingerprint=name, sleep=self._sleep, spend=self._spend)
 
     @property
     def fingerprint(self) -> str:
         """Names the scorer that gives the scores."""
-        return self._scorer.fingerprint
+        return self._fingerprint or self._scorer.fingerprint
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the fingerprint is a mere name, under which the scorer may have become another."""
+        return self._fingerprint is not None or bool(getattr(self._scorer, "is_known_by_name", False))
 
     @property
     def threads(self) -> int | None:
@@ -97,13 +136,13 @@ class GuardedScorer:
 
     @property
     def calls_made(self) -> int:
-        """Pairs that the scorer has been asked for through this object, retries included."""
-        return self._calls_made
+        """Pairs that the scorer has been asked for, retries included."""
+        return self._spend.n_pairs
 
     @property
     def calls_left(self) -> float:
         """Pairs that the cap on spend still allows; infinite without a cap."""
-        return math.inf if self.rules.max_calls is None else self.rules.max_calls - self._calls_made
+        return math.inf if self.rules.max_calls is None else self.rules.max_calls - self._spend.n_pairs
 
     @property
     def sign(self) -> float:
@@ -125,6 +164,10 @@ class GuardedScorer:
         """What the scorer makes of items once, a value for each; empty values if it can't prepare."""
         if not callable(getattr(self._scorer, "prepare", None)):
             return [b""] * len(items)
+        starts = range(0, len(items), PREPARED_AT_ONCE)
+        return [value for start in starts for value in self._prepare(items[start : start + PREPARED_AT_ONCE])]
+
+    def _prepare(self, items: Sequence[Item]) -> list[bytes]:
         with self._foreign(f"to prepare {len(items)} items"):
             values = list(self._scorer.prepare(items))  # type: ignore[attr-defined]
         if len(values) != len(items) or not all(isinstance(value, bytes) for value in values):
@@ -136,7 +179,7 @@ class GuardedScorer:
         return values
 
     def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
-        self._spend(len(items))
+        self._spend.add(len(items), cap=self.rules.max_calls, fingerprint=self.fingerprint)
         remedy = "; for a scorer that fails now and then, pass load_scorer(…, retries=3)"
         with self._foreign(f"on {len(items)} pairs of {query.marked_text!a:.60}", remedy):
             answer = self._scorer.score(query, items)
@@ -152,24 +195,15 @@ class GuardedScorer:
         except AnncurError:
             raise
         except Exception as error:
-            told = f"the scorer {self.fingerprint} failed {doing} with {type(error).__name__}: {error}{remedy}"
-            raise ScorerError(told) from error
-
-    def _spend(self, n_calls: int) -> None:
-        cap = self.rules.max_calls
-        with self._lock:
-            if cap is not None and self._calls_made + n_calls > cap:
-                raise SpendCapError(
-                    f"{n_calls} more calls would exceed the cap of {cap} calls to {self.fingerprint} "
-                    f"({self._calls_made} made); raise max_calls to go on"
-                )
-            self._calls_made += n_calls
+            message = f"the scorer {self.fingerprint} failed {doing} with {type(error).__name__}: {error}{remedy}"
+            raise ScorerError(message) from error
 
     def _wait(self, attempt: int, deadline: Deadline | None, failure: ScorerError) -> None:
         wait = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
         wait *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
         if deadline is not None and wait >= deadline.seconds_left:
             raise DeadlineError("the deadline comes before the next try of the scorer") from failure
+        LOG.warning("trying again in %.1f s: %s", wait, failure)
         self._sleep(wait)
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from anncur.errors import InputError
+from anncur.importing import import_named
 from anncur.models.checkpoint import CARD
 from anncur.numbers import whole_number
-from anncur.scorers.base import TokenScorer, as_scorer
+from anncur.scorers.base import ScorerLike, TokenScorer, as_scorer
 from anncur.scorers.guard import CallRules, GuardedScorer
 
 
 def load_scorer(
-    source: object,
+    source: ScorerLike,
     *,
     higher_is_better: bool | None = None,
     batch_size: int | None = None,
     retries: int | None = None,
     retry_wait: float | None = None,
     max_calls: int | None = None,
+    fingerprint: str | None = None,
     threads: int | None = None,
 ) -> GuardedScorer:
     """Prepare a scorer for an index.
@@ -30,10 +31,12 @@ def load_scorer(
     `score(query, items)`, or `"package.module:name"` of one; `"builtin"`, the model that comes with anncur; an .onnx
     file that `anncur export` wrote; a folder that `anncur train` wrote; or the name or folder of a CrossEncoder of
     sentence-transformers. Unless `higher_is_better` is given, the scorer's own attribute of that name counts, else
-    True. `batch_size` is the most pairs in one call, by default the scorer's own or 128. For paid or flaky
-    scorers: a call that raises, or answers with something other than numbers, is tried again `retries` times (0),
+    True. `batch_size` is the most pairs in one request, by default the scorer's own or 128. For paid or flaky
+    scorers: a request that raises, or answers with something other than numbers, is tried again `retries` times (0),
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
-    scorer is asked for in all, retries included. Of a scorer that was loaded before, what is not given stays.
+    scorer is asked for in all, retries included. `fingerprint` names the scorer, in the place of its own fingerprint
+    or qualified name: stored scores are only ever mixed with those of a scorer of the same fingerprint. Of a scorer
+    that was loaded before, what is not given stays, and what it was asked for counts.
     `threads` are those of a model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default
     one for each core that this process may use; scores don't depend on them."""
     given = {
@@ -53,16 +56,17 @@ def load_scorer(
             f"folder of a BERT that was trained here; leave them out for {source!r}"
         )
     if isinstance(found, GuardedScorer):
-        return found.with_rules(replace(found.rules, **changes)) if changes else found
+        rules = replace(found.rules, **changes)
+        return found.with_rules(rules, fingerprint=fingerprint) if changes or fingerprint else found
     changes.setdefault("higher_is_better", getattr(found, "higher_is_better", True))
     own_batch_size = getattr(found, "batch_size", None)
     if isinstance(own_batch_size, int) and own_batch_size > 0:
         changes.setdefault("batch_size", own_batch_size)
-    return GuardedScorer(as_scorer(found), CallRules(**changes))
+    return GuardedScorer(as_scorer(found), CallRules(**changes), fingerprint=fingerprint)
 
 
 def find_scorer(source: str | Path, *, threads: int | None = None) -> object:
-    """What a file, a folder or a name stands for; what ONNX Runtime runs gets so many threads."""
+    """What a file, a folder or a name stands for; `threads` are for what ONNX Runtime runs."""
     name, path = str(source), Path(source)
     if name == "builtin" or path.suffix == ".onnx":
         from anncur.scorers.onnx import BUILTIN, OnnxScorer
@@ -73,7 +77,7 @@ def find_scorer(source: str | Path, *, threads: int | None = None) -> object:
     if path.is_dir():
         return open_cross_encoder(name)
     if ":" in name:
-        return import_named(name)
+        return import_named(name, "scorer")
     if "/" in name and isinstance(source, str) and not name.startswith((".", "/", "~")):
         return open_cross_encoder(name)
     raise InputError(
@@ -112,19 +116,3 @@ def open_cross_encoder(name: str) -> object:
             f"no scorer {name!r}: sentence-transformers can't load it: {error}; give the folder or name of a "
             "CrossEncoder, an .onnx file, or package.module:name"
         ) from error
-
-
-def import_named(name: str) -> object:
-    """Import `package.module:name`."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise InputError(f"a scorer's name must look like package.module:name, got {name!r}")
-    try:
-        found: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"no scorer {name!r}: {error}; give package.module:name of something importable from here"
-        ) from error
-    return found

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anncur.cores import usable_cores
 from anncur.errors import FileFormatError, InputError
 from anncur.items import Item, Query
 from anncur.models.checkpoint import ModelCard
 from anncur.models.export import CARD_KEY, N_TOKENS_KEY, TOKENIZER_KEY
 from anncur.numbers import whole_number
+from anncur.threads import usable_cores
 from anncur.tokens import PairBatch, PairTokenizer, Tokens
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Notices a scorer that answers differently to the same pair.
 
 Fed by the index with the exact scores of every search; remembers the latest ones and compares when a query comes again.
-Costs no calls of its own: a build scores a few pairs twice, so that there is something to compare."""
+Costs no pairs of its own: a build scores a few pairs twice, so that there is something to compare."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from anncur.arrays import NO_POSITIONS, FloatVector, Positions
 from anncur.errors import UnstableScorerWarning
 from anncur.items import Query
 
+TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True)
 class Stability:
@@ -26,16 +28,23 @@ class Stability:
     largest_difference: float
 
 
+def n_different(before: FloatVector, now: FloatVector, *, lowest: float, highest: float) -> int:
+    """How many scores differ by more than rounding.
+
+    Rounding is `TOLERANCE` of the spread of all scores, because padding and the order of a batch move a neural scorer's
+    last digits, and what float32 can't hold."""
+    in_float32 = 4 * float(np.finfo(np.float32).eps) * max(abs(lowest), abs(highest))
+    rounding = TOLERANCE * (highest - lowest) + in_float32
+    return int((np.abs(now - before) > rounding).sum())
+
+
 class StabilityWatch:
     """Compares the scores of queries that come again; warns once.
 
-    Differences up to `tolerance` times the spread of all scores seen are rounding, because padding and the order of a
-    batch move a neural scorer's last digits; and so is what float32 can't hold. Remembers the latest queries, with at
-    most `capacity` scores in all."""
+    Remembers the latest queries, with at most `capacity` scores in all."""
 
-    def __init__(self, *, capacity: int = 200_000, tolerance: float = 1e-3) -> None:
+    def __init__(self, *, capacity: int = 200_000) -> None:
         self._capacity = capacity
-        self._tolerance = tolerance
         self._lock = threading.Lock()
         self._latest: OrderedDict[tuple[int, str], tuple[Positions, FloatVector]] = OrderedDict()
         self._n_remembered = 0
@@ -67,17 +76,16 @@ class StabilityWatch:
         repeated, places_before, places_now = np.intersect1d(before[0], now[0], return_indices=True)
         if not len(repeated):
             return
-        differences = np.abs(now[1][places_now] - before[1][places_before])
-        in_float32 = 4 * float(np.finfo(np.float32).eps) * max(abs(self._lowest), abs(self._highest))
-        rounding = self._tolerance * (self._highest - self._lowest) + in_float32
-        n_different = int((differences > rounding).sum())
+        then, again = before[1][places_before], now[1][places_now]
+        differences = np.abs(again - then)
+        n_changed = n_different(then, again, lowest=self._lowest, highest=self._highest)
         was_stable = self.report.n_different == 0
         self.report = Stability(
             self.report.n_repeated + len(repeated),
-            self.report.n_different + n_different,
+            self.report.n_different + n_changed,
             max(self.report.largest_difference, float(differences.max())),
         )
-        if was_stable and n_different:
+        if was_stable and n_changed:
             _warn(self.report)
 
 

@@ -19,7 +19,7 @@ from anncur.factors.posterior import ItemModel
 from anncur.items import Query
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
-from anncur.search.base import Block, Knowledge, Proposal, Rounds
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
 from anncur.search.guesses import best_guesses
 from anncur.search.regression import even_rounds, regression_rounds
 
@@ -51,11 +51,11 @@ class Adacur:
         if self.sampling not in SAMPLINGS:
             raise InputError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}")
 
-    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
+    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
         vectors = knowledge.factors.item_vectors
         if vectors.shape[1] == 0:
             raise InputError("adacur needs anchor queries and this index has none; build it with some, or use rerank")
-        model = knowledge.derived.once(self.name, self.cutoff, lambda: least_squares_items(vectors, cutoff=self.cutoff))
+        model = knowledge.cache.get((self.name, self.cutoff), lambda: least_squares_items(vectors, cutoff=self.cutoff))
         draws = [_generator(query, block.seed) for query in block.queries]
         sizes = even_rounds(block.budget, self.n_rounds)
 
@@ -68,7 +68,9 @@ class Adacur:
         first = self._first(block, knowledge, sizes[0], draws)
         return (yield from regression_rounds(model, first, sizes[1:], propose))
 
-    def _first(self, block: Block, knowledge: Knowledge, size: int, draws: Sequence[np.random.Generator]) -> Positions:
+    def _first(
+        self, block: QueryBlock, knowledge: Knowledge, size: int, draws: Sequence[np.random.Generator]
+    ) -> Positions:
         """The items that each query begins with, (n_queries, size)."""
         if self.retriever == RANDOM or (self.retriever is None and not knowledge.retrievers):
             return np.stack([draw.choice(knowledge.n_items, size, replace=False) for draw in draws])

@@ -1,44 +1,45 @@
-"""What a policy is: it proposes items, is told their exact scores, and proposes again.
+"""What a method is: it proposes items, gets their exact scores, and proposes again.
 
-A policy works on a block of queries at once, so that products over all items are matrix products. It is a generator:
+A method works on a block of queries at once, so that products over all items are matrix products. It is a generator:
 
     def rounds(self, block, knowledge):
         exact_scores = yield [Proposal(first_items) for query in block.queries]
         ...
         yield [Proposal(best_guesses) for query in block.queries]
 
-The loop pays for each proposal and sends back the exact scores, one vector per query. A policy never calls the scorer
+The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
 and never sees more budget than there is. One that can estimate the recall of its answers returns the estimates."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from anncur.arrays import FloatVector, Positions
-from anncur.candidates.base import Retriever
+from anncur.caching import Cache
 from anncur.errors import InputError
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
-from anncur.search.derived import Derived
-from anncur.search.split import SplitTable
-
-if TYPE_CHECKING:
-    from anncur.search.beliefs import Beliefs
+from anncur.retrievers.base import Retriever
+from anncur.search.model import PosteriorModel
+from anncur.search.splits import SplitTable
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an index knows before a search begins."""
+    """What an index knows before a search begins.
+
+    `cache` is for what a method makes of it on first use; that may be as large as the item vectors, so little is
+    kept."""
 
     n_items: int
     factors: CurFactors
     splits: SplitTable
     retrievers: Mapping[str, Retriever]
-    beliefs: Beliefs
+    posterior: PosteriorModel
     anchor_queries: Sequence[Query] = ()
-    derived: Derived = field(default_factory=Derived)
+    cache: Cache[Any] = field(default_factory=lambda: Cache(2))
 
     def retriever(self, name: str | None = None) -> Retriever:
         """The named retriever, or the index's first."""
@@ -53,11 +54,10 @@ class Knowledge:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class QueryBlock:
     """Some queries that are searched together; `budget` is for each of them and at most the number of items.
 
-    `seed` is for policies that draw at random. A policy that can tell how much it has found stops at
-    `target_recall`."""
+    `seed` is for methods that draw at random. A method that estimates recall stops at `target_recall`."""
 
     queries: Sequence[Query]
     k: int
@@ -68,7 +68,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """Items to score next for one query, and the scores guessed for them where the policy guesses."""
+    """Items to score next for one query, and the scores guessed for them where the method guesses."""
 
     positions: Positions
     guesses: FloatVector | None = None
@@ -78,10 +78,11 @@ Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], Sequenc
 
 
 @runtime_checkable
-class Policy(Protocol):
-    """Decides what to score; `name` is what users call the method.
+class Method(Protocol):
+    """Decides what to score; `name` is what users call it.
 
-    `is_exact` marks a policy that means to score every item, and whose answer is partial when it can't."""
+    `is_exact` marks a method that means to score every item, and whose answer is partial when it can't. One that
+    returns estimates of recall and stops at a `target_recall` says so by an attribute `estimates_recall`."""
 
     @property
     def name(self) -> str: ...
@@ -89,6 +90,6 @@ class Policy(Protocol):
     @property
     def is_exact(self) -> bool: ...
 
-    def rounds(self, block: Block, knowledge: Knowledge, /) -> Rounds:
+    def rounds(self, block: QueryBlock, knowledge: Knowledge, /) -> Rounds:
         """One list of proposals per round, one proposal per query."""
         ...

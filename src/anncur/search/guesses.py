@@ -5,12 +5,11 @@ Reads vectors and prior means, feeds policies. Memory stays the same for any num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.arrays import FloatMatrix, Positions
 from anncur.ranking import RunningTop
 from anncur.search.base import Proposal
 
@@ -23,30 +22,6 @@ class Means(Protocol):
     def between(self, start: int, stop: int, /) -> FloatMatrix:
         """Of the items from one position up to another, as far as there are any; (n_queries or 1, n_items between)."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class PriorMeans:
-    """What is guessed before anything is scored: the items' offsets, and what retrievers say for each query.
-
-    `opening` is what a search begins with, where that aren't the best guesses: the highest of these come first."""
-
-    offsets: FloatVector  # (n_items,)
-    explained: FloatMatrix | None = None  # (n_queries, n_items)
-    opening: FloatMatrix | None = None  # (n_queries, n_items)
-
-    def between(self, start: int, stop: int) -> FloatMatrix:
-        offsets = self.offsets[start:stop]
-        return offsets[None] if self.explained is None else offsets + self.explained[:, start:stop]
-
-    def at(self, positions: Positions) -> FloatMatrix:
-        """Of some items for each query; both are (n_queries, n)."""
-        offsets = self.offsets[positions]
-        return offsets if self.explained is None else offsets + np.take_along_axis(self.explained, positions, axis=1)
-
-    def keep(self, rows: Positions) -> PriorMeans:
-        """Those of some of the queries only, which have begun."""
-        return PriorMeans(self.offsets, None if self.explained is None else self.explained[rows])
 
 
 def best_guesses(

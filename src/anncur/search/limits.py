@@ -1,4 +1,4 @@
-"""What a search may spend: calls, time, and when it has found enough."""
+"""What a search may spend: pairs, time, and when it has found enough."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from anncur.errors import InputError
 from anncur.numbers import number, whole_number
 from anncur.scorers.guard import Deadline
-from anncur.search.base import Knowledge, Policy
-from anncur.search.posterior import Posterior
+from anncur.search.base import Knowledge, Method
 
 DEFAULT_BUDGET = 200
 LEEWAY = 3  # times the budget that held-out queries needed on average: some queries are harder
@@ -35,26 +34,30 @@ class Limits:
             if self.target_recall is None:
                 raise InputError("max_budget goes with target_recall; without it, give budget")
 
-    def budget_for(self, policy: Policy, knowledge: Knowledge, k: int) -> int:
-        """The most calls for one query; at most the number of items."""
+    def budget_for(self, method: Method, knowledge: Knowledge, k: int) -> int:
+        """The most pairs for one query; at most the number of items."""
         n_items = knowledge.n_items
         if self.target_recall is not None:
-            return min(self.max_budget or self._enough(policy, knowledge, k), n_items)
-        default = n_items if policy.is_exact else DEFAULT_BUDGET
+            return min(self.max_budget or self._enough(knowledge, k), n_items)
+        default = n_items if method.is_exact else DEFAULT_BUDGET
         return min(default if self.budget is None else whole_number("budget", self.budget, least=1), n_items)
 
-    def target_for(self, policy: Policy) -> float | None:
-        """The recall at which to stop, for a policy that can tell."""
-        return self.target_recall if isinstance(policy, Posterior) else None
+    def check_method(self, method: Method) -> None:
+        """Refuse a target for a method that can't tell when it is reached."""
+        if self.target_recall is not None and not getattr(method, "estimates_recall", False):
+            raise InputError(
+                f"target_recall needs a method that estimates its recall, such as 'posterior', and {method.name} "
+                "doesn't; give budget=… instead"
+            )
 
     def deadline(self) -> Deadline | None:
-        """The moment after which no call is begun."""
+        """The moment after which no request is begun."""
         if self.deadline_ms is None:
             return None
         return Deadline(number("deadline_ms", self.deadline_ms, least=0) / 1000)
 
-    def _enough(self, policy: Policy, knowledge: Knowledge, k: int) -> int:
+    def _enough(self, knowledge: Knowledge, k: int) -> int:
+        """A budget that leaves room for queries that are harder than held-out ones were on average."""
         assert self.target_recall is not None
-        curve = knowledge.beliefs.tuned.curve
-        needed = curve.budget(k, self.target_recall) or curve.most_calls or knowledge.n_items
-        return LEEWAY * needed
+        curve = knowledge.posterior.tuned.curve
+        return LEEWAY * (curve.budget(k, self.target_recall) or curve.most_calls or knowledge.n_items)

@@ -1,10 +1,12 @@
-"""The one search loop: ask the policy, pay the scorer through the meters, tell the policy, and again.
+"""The one search loop: ask the method, pay the scorer through the meters, send the scores back, and again.
 
-Reads policies and meters, feeds the index with what was found. The answer is the top k of everything that was paid
-for, by exact score."""
+Reads methods and meters, feeds the index with what was found. The answer is the top k of everything that was paid
+for, by exact score. Where queries are logged, a few items are scored at random after the method has ended, within the
+budget: the feedback model needs scores of items that a method would never look at."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,14 +15,16 @@ import numpy as np
 from anncur.arrays import NO_SCORES, FloatVector, Positions
 from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
-from anncur.scorers.metered import Meter
-from anncur.search.base import Block, Knowledge, Policy, Proposal
+from anncur.scorers.meter import Meter
+from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
+from anncur.threads import one_blas_thread
+
+TRIES = 4  # random draws per wanted item, before all that is left is listed
 
 
 @dataclass
 class Run:
-    """One query's way through the loop: its meter, its rounds so far, whether it was cut short, and what the policy
-    thinks of its recall."""
+    """One query in the loop: its meter, its rounds so far, whether it was cut short, and its estimated recall."""
 
     meter: Meter
     trace: list[Round] = field(default_factory=list)
@@ -35,20 +39,23 @@ class Run:
         return positions[ranked], exact_scores[ranked]
 
 
-def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequence[Run]) -> None:
-    """Carry a block of queries through all rounds of a policy; `runs` holds what came of each query.
+def run_rounds(method: Method, block: QueryBlock, knowledge: Knowledge, runs: Sequence[Run]) -> None:
+    """Carry a block of queries through all rounds of a method; `runs` holds what came of each query.
 
     When the deadline passes, the loop ends; when the scorer fails, the error goes up, and so it does when a failing
     scorer used up all the time. Either way the runs keep what was paid for, and those with budget left are marked as
     cut."""
-    rounds = policy.rounds(block, knowledge)
+    rounds = method.rounds(block, knowledge)
     is_finished = False
     try:
         for run in runs:
             run.meter.check_deadline()
-        proposals = next(rounds)
+        with one_blas_thread():  # not while the scorer works, which may need more
+            proposals = next(rounds)
         while True:
-            proposals = rounds.send([_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)])
+            exact_scores = [_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)]
+            with one_blas_thread():
+                proposals = rounds.send(exact_scores)
     except StopIteration as end:
         is_finished = True
         for run, estimate in zip(runs, end.value or (), strict=False):
@@ -60,6 +67,30 @@ def run_rounds(policy: Policy, block: Block, knowledge: Knowledge, runs: Sequenc
         rounds.close()
         for run in runs:
             run.is_cut = not is_finished and run.meter.remaining > 0
+
+
+def n_explored(budget: int, share: float) -> int:
+    """How many pairs of a budget are for exploring; the method has at least one."""
+    return min(round(share * budget), budget - 1)
+
+
+def explore(runs: Sequence[Run], *, n_items: int, share: float, seed: int) -> None:
+    """Let each run score items at random: `share` of all its pairs. What the deadline cuts off is left."""
+    for run in runs:
+        meter = run.meter
+        wanted = min(round(share * meter.calls / (1 - share)), meter.remaining, n_items - meter.calls)
+        if run.is_cut or wanted <= 0:
+            continue
+        calls_before = meter.calls
+        positions = _draw(wanted, n_items, meter.positions, _generator(seed, meter.query.marked_text))
+        try:
+            meter.score(positions)
+        except DeadlineError:
+            return
+        finally:
+            paid, exact_scores = meter.positions[calls_before:], meter.exact_scores[calls_before:]
+            if len(paid):
+                run.trace.append(Round(paid, None, exact_scores, is_exploring=True))
 
 
 def _pay(run: Run, proposal: Proposal) -> FloatVector:
@@ -80,3 +111,19 @@ def _round(meter: Meter, calls_before: int, proposal: Proposal) -> Round:
     by_position = np.argsort(proposal.positions)
     places = by_position[np.searchsorted(proposal.positions, paid, sorter=by_position)]
     return Round(paid, proposal.guesses[places], exact_scores)
+
+
+def _generator(seed: int, text: str) -> np.random.Generator:
+    """Of a query alone, so that it is answered the same among others and by itself."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
+
+
+def _draw(n_wanted: int, n_items: int, scored: Positions, rng: np.random.Generator) -> Positions:
+    """Distinct items that weren't scored. Without listing all items, unless most of them were."""
+    if TRIES * (n_wanted + len(scored)) >= n_items:
+        return rng.choice(np.setdiff1d(np.arange(n_items), scored), n_wanted, replace=False)
+    found = dict.fromkeys(rng.integers(n_items, size=TRIES * (n_wanted + 8)).tolist())
+    taken = set(scored.tolist())
+    drawn = [position for position in found if position not in taken][:n_wanted]
+    return np.array(drawn, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Our default method: score what is most likely to be best, learn from it what the query is, and again.
+"""The default method: score the best guesses of a Gaussian posterior, in rounds.
 
-A Gaussian posterior over the query's vector (`factors/posterior.py`) guesses all scores; cheap retrievers stand in its
-prior mean. Rounds grow with what has been scored, by a schedule that doesn't depend on the budget: a larger budget
-goes on where a smaller one ends, and never finds less."""
+Before a search, the score estimate of an item is its prior mean: its offset, and what cheap retrievers predict for the
+query. Each round scores the items with the highest posterior mean that were not scored yet, and the exact scores
+update the posterior (`factors/posterior.py`). Estimates its own recall, calibrated on held-out anchor queries."""
 
 from __future__ import annotations
 
@@ -17,94 +17,108 @@ from anncur.errors import InputError
 from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
-from anncur.search.base import Block, Knowledge, Proposal, Rounds
-from anncur.search.beliefs import Beliefs, PosteriorSettings
-from anncur.search.guesses import PriorMeans, best_guesses
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
+from anncur.search.calibration import Calibration
+from anncur.search.guesses import best_guesses
+from anncur.search.model import PosteriorModel, PriorMeans
+from anncur.search.settings import PosteriorSettings
 
-SHORTLIST = 40  # unscored items that may yet belong to the top k; what is missed here is for calibration to mend
-SHORTLIST_PER_K = 1.2  # so many more for each of the k
+SHORTLIST = 40  # unscored items that may yet belong to the top k; calibration corrects for what is missed here
+SHORTLIST_PER_K = 1.2  # more of them for each of the k
 N_DRAWS = 32  # of scores from the posterior
-N_SIGNS = 3  # of how much has been found
-LATE_SHARE = 0.25  # of the calls
+N_RECALL_FEATURES = 3
+LATE_SHARE = 0.25  # of the pairs
 
 
 @dataclass(frozen=True)
 class Posterior:
     """Scores the best guesses of a Gaussian posterior, in rounds. What is not given is as it was tuned.
 
-    `noise_share` is the share of an item's variance that the anchor queries leave unexplained. `retrievers` stand in
-    the prior mean: some of the index's, or () for none. The first round scores the `opening`, so many items that
-    retrievers say are best (0 for none); every other one `growth` times what has been scored, but at least `first`."""
+    `noise_share` is the share of an item's variance that the anchor queries leave unexplained, `embedding_share` that
+    of item embeddings. `retrievers` go into the prior mean: some of the index's, or () for none. The first round scores
+    the `n_initial` items that the retrievers rank highest (0 for none); every other one `growth` times what has been
+    scored, but at least `min_round_size`."""
 
     noise_share: float | None = None
     retrievers: Sequence[str] | None = None
-    side_share: float | None = None
-    opening: int | None = None
-    first: int | None = None
+    embedding_share: float | None = None
+    n_initial: int | None = None
+    min_round_size: int | None = None
     growth: float | None = None
     name: ClassVar[str] = "posterior"
     is_exact: ClassVar[bool] = False
+    estimates_recall: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("noise_share", "side_share"):
+        for name in ("noise_share", "embedding_share"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number(name, getattr(self, name), least=0, most=1))
-        for name, least in (("opening", 0), ("first", 1)):
+        for name, least in (("n_initial", 0), ("min_round_size", 1)):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, whole_number(name, getattr(self, name), least=least))
         if self.growth is not None:
             object.__setattr__(self, "growth", number("growth", self.growth, least=0))
 
-    def rounds(self, block: Block, knowledge: Knowledge) -> Rounds:
-        beliefs = knowledge.beliefs
-        settings, calibration = self._settings(beliefs), beliefs.tuned.calibration
+    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
+        model = knowledge.posterior
+        settings, calibration = self._settings(model), model.tuned.calibration
         if block.target_recall is not None and not calibration.ks:
             raise InputError("target_recall needs an index that was tuned, with at least 4 anchor queries")
-        search = PosteriorSearch(beliefs.model(settings), beliefs.prior(settings, block.queries), len(block.queries))
-        going = np.arange(len(block.queries))  # the others are done
+        search = PosteriorSearch(model.item_model(settings), model.prior(settings, block.queries), len(block.queries))
+        active = np.arange(len(block.queries))  # the others have found enough
         estimates = np.full(len(block.queries), np.nan)
         for size in settings.round_sizes(block.budget):
             proposals = search.propose(size)
-            answers = yield _for_all(proposals, going, len(block.queries))
+            answers = yield _for_all(proposals, active, len(block.queries))
             positions = np.stack([proposal.positions for proposal in proposals])
-            search.observe(positions, np.stack([answers[row] for row in going.tolist()]))
+            search.observe(positions, np.stack([answers[row] for row in active.tolist()]))
             n_scored = search.scored.shape[1]
             if calibration.ks and (block.target_recall is not None or n_scored == block.budget):
-                evidence = search.evidence([block.k])[:, 0]
-                estimates[going] = calibration.apply(evidence, k=block.k, calls=n_scored)
+                features = search.recall_features([block.k])[:, 0]
+                estimates[active] = calibration.apply(features, k=block.k, n_scored=n_scored)
             if block.target_recall is not None:
-                enough, most_calls = calibration.stop_at(block.target_recall, k=block.k)
-                is_short = (estimates[going] < enough) & (n_scored < most_calls)
+                is_short = ~_is_enough(calibration, block, estimates[active], n_scored)
                 search.keep(np.flatnonzero(is_short))
-                going = going[is_short]
-                if not len(going):
+                active = active[is_short]
+                if not len(active):
                     break
         return estimates.tolist() if calibration.ks else None
 
-    def _settings(self, beliefs: Beliefs) -> PosteriorSettings:
+    def _settings(self, model: PosteriorModel) -> PosteriorSettings:
         """As tuned, but for what was given."""
-        settings = beliefs.settings()
+        settings = model.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
-            settings = replace(settings, coefficients=beliefs.coefficients(self.retrievers))
-        given = {name: getattr(self, name) for name in ("noise_share", "side_share", "opening", "first", "growth")}
+            settings = replace(settings, coefficients=model.coefficients(self.retrievers))
+        names = ("noise_share", "embedding_share", "n_initial", "min_round_size", "growth")
+        given = {name: getattr(self, name) for name in names}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def _for_all(proposals: Sequence[Proposal], going: Positions, n_queries: int) -> list[Proposal]:
-    """Proposals for the queries that go on, and empty ones for the others."""
-    by_query = dict(zip(going.tolist(), proposals, strict=True))
+def _is_enough(
+    calibration: Calibration, block: QueryBlock, estimates: FloatVector, n_scored: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Which queries may stop. None does before k items are scored: fewer can't hold the top k."""
+    assert block.target_recall is not None
+    threshold, most_pairs = calibration.stop_at(block.target_recall, k=block.k)
+    is_enough = (estimates >= threshold) | (n_scored >= most_pairs)
+    return is_enough & (n_scored >= min(block.k, block.budget))
+
+
+def _for_all(proposals: Sequence[Proposal], active: Positions, n_queries: int) -> list[Proposal]:
+    """Proposals for the active queries, and empty ones for the others."""
+    by_query = dict(zip(active.tolist(), proposals, strict=True))
     return [by_query.get(query, Proposal(NO_POSITIONS, NO_SCORES)) for query in range(n_queries)]
 
 
-def _found(cheap_scores: FloatVector, n_best: int) -> Positions:
-    """The best of what retrievers say, without those that they have nothing to say of."""
-    best = top_k(cheap_scores, n_best)
-    found: Positions = best[cheap_scores[best] > cheap_scores.min()]
+def _initial_candidates(predicted: FloatVector, n_best: int) -> Positions:
+    """The items that retrievers rank highest, without those that they know nothing of, which all have the lowest."""
+    best = top_k(predicted, n_best)
+    found: Positions = best[predicted[best] > predicted.min()]
     return found
 
 
 class PosteriorSearch:
-    """A block of queries on their way: what has been scored, and what is guessed from it."""
+    """A block of queries between rounds: what has been scored, and the posterior given that."""
 
     def __init__(self, model: ItemModel, prior: PriorMeans, n_queries: int) -> None:
         self._model = model
@@ -114,11 +128,11 @@ class PosteriorSearch:
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
     def propose(self, n_best: int) -> list[Proposal]:
-        """The best guesses among what has not been scored; to begin with, what retrievers find where these open."""
-        if self._prior.opening is None or self.scored.shape[1]:
+        """The best guesses among what has not been scored; to begin with, the retrievers' initial candidates."""
+        if self._prior.initial is None or self.scored.shape[1]:
             return self._best_guesses(n_best, exclude=list(self.scored))
-        chosen = [_found(row, n_best) for row in self._prior.opening]
-        if any(len(found) < n_best for found in chosen):  # by retrievers; guesses fill up
+        chosen = [_initial_candidates(row, n_best) for row in self._prior.initial]
+        if any(len(found) < n_best for found in chosen):  # filled up with best guesses
             others = self._best_guesses(n_best, exclude=chosen)
             both = zip(chosen, others, strict=True)
             chosen = [np.concatenate([found, other.positions])[:n_best] for found, other in both]
@@ -136,20 +150,20 @@ class PosteriorSearch:
         self.exact_scores = np.concatenate([self.exact_scores, exact_scores], axis=1)
 
     def keep(self, rows: Positions) -> None:
-        """Go on with some of the queries only."""
+        """Continue with some of the queries only."""
         self._posterior.keep(rows)
         self._prior = self._prior.keep(rows)
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
 
-    def evidence(self, ks: Sequence[int]) -> FloatMatrix:
+    def recall_features(self, ks: Sequence[int]) -> FloatMatrix:
         """Signs of how much of the true top k has been scored, for `Calibration`. (n_queries, len(ks), N_SIGNS)
 
-        They are the recall that the posterior itself expects; the share of the best so far that came late, because
-        where good ones still come in, more are to be expected; and how surprising the exact scores have been."""
+        The recall that the posterior itself expects; the share of the best so far that came late, because where good
+        ones still come in, more are to be expected; and how far exact scores were from their posterior means."""
         expected = self._expected_recall(ks)
         late = np.stack([self._late_share(k) for k in ks], axis=1)
-        surprise = np.broadcast_to(np.log(self._posterior.surprise())[:, None], expected.shape)
-        return np.stack([expected, late, surprise], axis=2)
+        misfit = np.broadcast_to(np.log(self._posterior.misfit())[:, None], expected.shape)
+        return np.stack([expected, late, misfit], axis=2)
 
     def _expected_recall(self, ks: Sequence[int]) -> FloatMatrix:
         """The mean over joint draws of the scores of a shortlist: the errors of items go together."""
@@ -167,7 +181,7 @@ class PosteriorSearch:
         return np.stack([_mean_recall(found, -np.sort(-drawn[:, : n_short[k]], axis=1), k) for k in ks], axis=1)
 
     def _late_share(self, k: int) -> FloatVector:
-        """Of the best k so far, those of the last calls. (n_queries,)"""
+        """The share of the best k so far that was scored among the last pairs. (n_queries,)"""
         n_scored = self.exact_scores.shape[1]
         best = np.argsort(-self.exact_scores, axis=1, kind="stable")[:, :k]
         share: FloatVector = (best >= (1 - LATE_SHARE) * n_scored).mean(axis=1)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from anncur.candidates.dual_encoder import MINILM
 from anncur.errors import InputError
 from anncur.models.checkpoint import CARD
 from anncur.models.encoders import DualEncoder, load_dual_encoder, new_dual_encoder
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
+from anncur.retrievers.dual_encoder import MINILM
 from anncur.tokens import PairFormat
 from anncur.training.distillation import DistillationTask, Loss, ScoredQueries
 from anncur.training.folder import training_in, write_model

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.dual_encoder import DualEncoderRetriever
 from anncur.models.encoders import DualEncoder
 from anncur.progress import Progress, silent
+from anncur.retrievers.dual_encoder import DualEncoderRetriever
 from anncur.training.cache import cached
 from anncur.training.examples import Examples, draw_candidates, macro_accuracy, pools, shuffled_batches, split_by_world
 from anncur.training.negatives import Candidates, NegativeSettings

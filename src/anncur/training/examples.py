@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
 from anncur.items import Query, TextDigest
 from anncur.models.encoders import CrossEncoder
 from anncur.progress import Progress, silent
+from anncur.retrievers.base import Retriever
 from anncur.tokens import PairTokenizer, Tokens
 from anncur.training.negatives import (
     Candidates,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anncur.index.files import STAGING, sync_file, sync_folder, writer_lock
 from anncur.models.checkpoint import READY
+from anncur.storage.files import STAGING, sync_file, sync_folder, writer_lock
 
 
 @contextmanager

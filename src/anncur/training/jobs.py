@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.base import Retriever
-from anncur.candidates.dual_encoder import MINILM, minilm_folder
-from anncur.candidates.loading import load_retriever
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.errors import InputError
 from anncur.models.encoders import new_cross_encoder, new_dual_encoder
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
+from anncur.retrievers.base import Retriever
+from anncur.retrievers.dual_encoder import MINILM, minilm_folder
+from anncur.retrievers.loading import load_retriever
 from anncur.scorers.base import TokenScorer
 from anncur.scorers.loading import open_trained
 from anncur.tokens import PairFormat, PairTokenizer

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from anncur.errors import DamagedError, InputError, PlanError
+from anncur.errors import DamagedError, InputError, ResumeError
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress, silent
 from anncur.training.folder import write_model
@@ -237,7 +237,7 @@ class _Run:
         plan = json.loads(json.dumps(self._plan()))
         wanted = {name: value for name, value in plan.items() if name in about["plan"]}  # older states say less
         if about["plan"] != wanted:
-            raise PlanError(
+            raise ResumeError(
                 f"{self.folder} holds another training: {_difference(about['plan'], wanted)}; "
                 f"take another folder, or delete {file} to start anew"
             )

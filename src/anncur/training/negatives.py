@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import Positions
-from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld
 from anncur.errors import InputError
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
+from anncur.retrievers.base import Retriever
 
 QUERIES_AT_ONCE = 256  # bounds the block of scores over all items
 

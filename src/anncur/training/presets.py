@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from anncur.candidates.dual_encoder import MINILM
 from anncur.errors import InputError
+from anncur.retrievers.dual_encoder import MINILM
 from anncur.tokens import PairFormat
 from anncur.training.loop import TrainSettings
 from anncur.training.negatives import NegativeSettings

@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.candidates.stored import StoredRetriever
 from anncur.evaluation.paper import ANNCUR, PAPER, PAPER_BY_DOCUMENT, paper_guesses, recall_rows, splits_of
 from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study, nested_items
 from anncur.evaluation.tasks import Split
-from anncur.index.report import rerank_name
 from anncur.items import Query
+from anncur.planning.advice import rerank_name
+from anncur.retrievers.stored import StoredRetriever
 
 ITEM_CUR, FIXED_ITEM = "itemCUR", "fixedITEM"
 SEED = 0  # the authors' figures have one seed of anchors

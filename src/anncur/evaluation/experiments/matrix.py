@@ -23,19 +23,19 @@ from anncur.factors.cur import (
     AnchorBlock,
     Oracle,
     approximate,
-    energy_rank,
     link_matrix,
     numerical_rank,
     relative_error,
+    variance_rank,
 )
 from anncur.search.posterior import Posterior
-from anncur.search.split import CUTOFFS
+from anncur.tuning.splits import CUTOFFS
 
 CUT, ORACLE = "ANNCUR, tuned cutoff", "oracle CUR"
 N_FOLDS = 4
 MOST_HELD_OUT = 16  # queries of a fold
 PAPER_TOLERANCE = 1.2e-3  # what the tolerance of `matrix_rank` comes to for the paper's 3374 x 10031 in float32
-ENERGIES = (0.9, 0.95, 0.99)
+EXPLAINED_VARIANCES = (0.9, 0.95, 0.99)
 BINS = np.linspace(-6, 20, 105)  # in standard deviations: good scores lie far on the right
 N_MOMENTS = {"skewness": 3, "kurtosis": 4}
 Goal: TypeAlias = tuple[int, int]  # k, and how many of the best guesses it is looked for in
@@ -156,7 +156,7 @@ def rank(study: Study) -> Iterator[Batch]:
     ways: dict[str, Callable[[FloatMatrix], dict[str, Any]]] = {
         "NumPy's tolerance": lambda scores: numerical_rank(scores.astype(np.float32))._asdict(),
         "the paper's tolerance": lambda scores: numerical_rank(scores, tolerance=PAPER_TOLERANCE)._asdict(),
-        **{f"{share:.0%} of the energy": partial(_energy, share=share) for share in ENERGIES},
+        **{f"{share:.0%} of the energy": partial(_energy, share=share) for share in EXPLAINED_VARIANCES},
     }
     cells = {study.cell("rank", "scorer", part=name): way for name, way in ways.items()}
 
@@ -170,7 +170,7 @@ def rank(study: Study) -> Iterator[Batch]:
 
 def _energy(scores: FloatMatrix, share: float) -> dict[str, Any]:
     """Around the mean of all scores, which would hold most of it."""
-    return {"rank": energy_rank(scores - scores.mean(), share), "energy": share}
+    return {"rank": variance_rank(scores - scores.mean(), share), "energy": share}
 
 
 def histogram(study: Study) -> Iterator[Batch]:

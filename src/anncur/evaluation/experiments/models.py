@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anncur.candidates.base import Retriever
 from anncur.datasets.zeshel import LinkingWorld, Zeshel
 from anncur.errors import InputError
 from anncur.evaluation.linking import MACRO, LinkingRow, Ranker, link
 from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study
+from anncur.retrievers.base import Retriever
 
 TRAINING = "training"  # the stage of a distillation beside those of indexing
 PAIR, MATCH = "distillation, pair", "distillation, match"

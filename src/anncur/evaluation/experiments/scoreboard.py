@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS
+from anncur.datasets.trec import write_run
 from anncur.evaluation.baselines import FixedItems
 from anncur.evaluation.experiments.curves import FIXED_ITEM, ITEM_CUR
-from anncur.evaluation.judgements import judge, write_run
+from anncur.evaluation.judgements import judge
 from anncur.evaluation.paper import ANNCUR
 from anncur.evaluation.protocols import Outcome, build, measure
 from anncur.evaluation.recall import recalls
@@ -24,15 +25,13 @@ from anncur.evaluation.rows import Batch, Cell, Row
 from anncur.evaluation.study import Study
 from anncur.evaluation.tasks import Split, Task
 from anncur.index.index import Index
-from anncur.index.report import rerank_name
+from anncur.planning.advice import rerank_name
 from anncur.search.adacur import Adacur
-from anncur.search.axn import Axn
-from anncur.search.base import Policy
-from anncur.search.exhaustive import Exhaustive
-from anncur.search.one_shot import OneShot
+from anncur.search.anncur import Anncur
+from anncur.search.axn import INDUCTIVE, TRANSDUCTIVE, Axn
+from anncur.search.base import Method
+from anncur.search.methods import Exhaustive, Rerank
 from anncur.search.posterior import Posterior
-from anncur.search.rerank import Rerank
-from anncur.search.sparse_factors import INDUCTIVE, TRANSDUCTIVE
 
 SOUND = "sound"
 DOCUMENTS = "documents"
@@ -80,7 +79,7 @@ class Grounds:
 class Way:
     """A method as it is measured: what its index is over, and the budget that it needs more than."""
 
-    policy: Policy
+    method: Method
     over: str = QUERIES
     above: int = 0
 
@@ -91,9 +90,9 @@ def ways(study: Study, split: Split) -> dict[str, Way]:
     found = {rerank_name(each.name): Way(Rerank(each.name), NOTHING) for each in study.retrievers_for(split)}
     found |= {Exhaustive.name: Way(Exhaustive(), NOTHING)}
     if study.task.item_scores is not None:
-        found |= {FIXED_ITEM: Way(FixedItems(study.task.item_scores.items), ITEMS), ITEM_CUR: Way(OneShot(), ITEMS)}
-    found |= {ANNCUR: Way(OneShot())}
-    found |= {f"{ANNCUR}, {n} anchors": Way(OneShot(n_anchor_items=n), above=n) for n in study.sizes.n_anchor_items}
+        found |= {FIXED_ITEM: Way(FixedItems(study.task.item_scores.items), ITEMS), ITEM_CUR: Way(Anncur(), ITEMS)}
+    found |= {ANNCUR: Way(Anncur())}
+    found |= {f"{ANNCUR}, {n} anchors": Way(Anncur(n_anchor_items=n), above=n) for n in study.sizes.n_anchor_items}
     found |= {f"ADACUR from {first.name}": Way(Adacur(retriever=first.name))}
     found |= {f"AXN, {TRANSDUCTIVE}": Way(Axn(retriever=first.name))}
     if first.item_vectors() is not None and importlib.util.find_spec("torch") is not None:
@@ -108,7 +107,7 @@ def scoreboard(study: Study) -> Iterator[Batch]:
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": _n_anchors(study)}
         yield documents(study, "scoreboard", **columns)
         for name, way in ways(study, study.sound_split(seed)).items():
-            budgets = (len(study.task.items),) if way.policy.is_exact else study.sizes.costs
+            budgets = (len(study.task.items),) if way.method.is_exact else study.sizes.costs
             cells = [
                 study.cell("scoreboard", name, k=k, cost=budget, **columns)
                 for budget in budgets
@@ -128,12 +127,12 @@ def documents(study: Study, experiment: str, **columns: Any) -> Batch:
     return Batch([study.cell(experiment, DOCUMENTS, **columns)], measure)
 
 
-def measure_cells(ground: Ground, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
+def measure_cells(ground: Ground, method: Method, cells: Sequence[Cell]) -> Iterator[Row]:
     """What a policy finds in the cells of one seed."""
     wanted = {(cell.k, cell.cost): cell for cell in cells}
     budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
     ks = sorted({cell.k for cell in cells if cell.k is not None})
-    for outcome in measure(ground.index, ground.task, ground.split, policy, ks=ks, budgets=budgets):
+    for outcome in measure(ground.index, ground.task, ground.split, method, ks=ks, budgets=budgets):
         cell = wanted.get((outcome.k, outcome.budget))
         if cell is not None:
             yield Row(cell, _values(outcome))
@@ -145,12 +144,12 @@ def depth(study: Study) -> Iterator[Batch]:
         return
     grounds = Grounds(study)
     columns = {"protocol": SOUND, "n_anchor_queries": _n_anchors(study), "k": JUDGED_K}
-    policies: dict[str, Policy] = {rerank_name(each.name): Rerank(each.name) for each in study.untaught}
-    policies |= {Posterior.name: Posterior(), Exhaustive.name: Exhaustive()}
-    for name, policy in policies.items():
+    methods: dict[str, Method] = {rerank_name(each.name): Rerank(each.name) for each in study.untaught}
+    methods |= {Posterior.name: Posterior(), Exhaustive.name: Exhaustive()}
+    for name, method in methods.items():
         few = sorted({JUDGED_K, 2 * JUDGED_K, *(cost for cost in study.sizes.costs if cost > JUDGED_K)})
-        for budget in (len(study.task.items),) if policy.is_exact else few:
-            yield Batch([study.cell("depth", name, cost=budget, **columns)], partial(_judged, study, grounds, policy))
+        for budget in (len(study.task.items),) if method.is_exact else few:
+            yield Batch([study.cell("depth", name, cost=budget, **columns)], partial(_judged, study, grounds, method))
 
 
 def _n_anchors(study: Study) -> int:
@@ -158,7 +157,7 @@ def _n_anchors(study: Study) -> int:
 
 
 def _measure(grounds: Grounds, way: Way, cells: Sequence[Cell]) -> Iterator[Row]:
-    yield from measure_cells(grounds.get(cells[0].seed, way.over), way.policy, cells)
+    yield from measure_cells(grounds.get(cells[0].seed, way.over), way.method, cells)
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
@@ -170,11 +169,11 @@ def _values(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _judged(study: Study, grounds: Grounds, policy: Policy, cells: Sequence[Cell]) -> Iterator[Row]:
+def _judged(study: Study, grounds: Grounds, method: Method, cells: Sequence[Cell]) -> Iterator[Row]:
     assert study.task.qrels is not None, "only where there are judgements"
     (cell,), ground = cells, grounds.get(0)
     queries = ground.task.queries_at(ground.split.tests)
-    answers = ground.index.search_many(queries, RUN_DEPTH, cell.cost, method=policy)
+    answers = ground.index.search_many(queries, RUN_DEPTH, cell.cost, method=method)
     if study.runs is not None:
         write_run(study.runs / f"{cell.method.replace(' ', '-')}-{cell.cost}.trec", answers, name=cell.method)
     found = recalls(answers, ground.task.exact_scores[ground.split.tests], JUDGED_K)

@@ -1,0 +1,95 @@
+"""The scorer of an index: loaded when it is first needed, and checked to be the one that the index was built with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from anncur.caching import Cache
+from anncur.errors import ChangedScorerWarning, FingerprintError, InputError, ScorerError
+from anncur.index.backend import Contents
+from anncur.index.snapshot import Snapshot
+from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.loading import load_scorer
+from anncur.scorers.meter import Meter
+from anncur.scorers.stability import n_different
+
+PAIRS_CHECKED = 4  # stored scores that are compared with what the scorer gives now
+
+
+class IndexScorer:
+    """A scorer that was given, or that an index remembers by name. Thread-safe."""
+
+    def __init__(self, source: object, contents: Callable[[], Contents] | None = None) -> None:
+        self._source = source
+        self._contents = contents  # of an index on disk, which may have been built with another scorer
+        self._loaded: Cache[GuardedScorer] = Cache()
+        self._checked: Cache[bool] = Cache()
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether it was given as an object, so that loading it takes no time."""
+        return self._source is not None and not isinstance(self._source, (str, Path))
+
+    @property
+    def source(self) -> object:
+        """As it was given: None for the one that the index remembers."""
+        return self._source
+
+    def load(self) -> GuardedScorer:
+        """The scorer, loaded once."""
+        return self._loaded.get(None, self._load)
+
+    def for_use(self, snapshot: Snapshot) -> GuardedScorer:
+        """The scorer, once it is checked that it still gives the scores of the index."""
+        scorer = self.load()
+        if self._contents is not None and scorer.may_change:
+            self._checked.get(None, lambda: check_unchanged(scorer, snapshot))
+        return scorer
+
+    def _load(self) -> GuardedScorer:
+        if self._contents is None:
+            return load_scorer(self._source)
+        built = self._contents()
+        if self._source is None and not built.scorer_name:
+            raise InputError(
+                f"{built.path} was built with a scorer that has no name to load it by, {built.scorer}; pass that scorer"
+            )
+        scorer = load_scorer(self._source or built.scorer_name)
+        if scorer.fingerprint != built.scorer:
+            raise FingerprintError(
+                f"{built.path} was built with the scorer {built.scorer}, not with {scorer.fingerprint}; open it with "
+                "that one, or if it is the same under another name, with "
+                f"load_scorer(…, fingerprint={built.scorer!r})"
+            )
+        return scorer.with_rules(replace(scorer.rules, higher_is_better=built.higher_is_better))
+
+
+def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
+    """Warn where a scorer gives other scores than those that are stored; whether it gives the same.
+
+    One that fails now says nothing: whoever needs it will see."""
+    queries = snapshot.anchor_queries[:1]
+    if not queries:
+        return True
+    positions = np.unique(np.linspace(0, len(snapshot.items) - 1, PAIRS_CHECKED).astype(np.int64))
+    stored = snapshot.knowledge.factors.item_vectors[:, 0]
+    meter = Meter(scorer, queries[0], snapshot.items_for(scorer.fingerprint), budget=len(positions))
+    try:
+        now = meter.score(positions)
+    except ScorerError:
+        return True
+    n_changed = n_different(stored[positions], now, lowest=float(stored.min()), highest=float(stored.max()))
+    if n_changed:
+        warnings.warn(
+            f"the scorer {scorer.fingerprint} gives other scores than those that the index was built with: for "
+            f"{n_changed} of {len(positions)} stored pairs. If it was changed, build the index again, and give it a "
+            "fingerprint that tells its version: load_scorer(…, fingerprint='name-v2')",
+            ChangedScorerWarning,
+            stacklevel=2,
+        )
+    return not n_changed

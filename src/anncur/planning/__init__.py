@@ -1,0 +1,1 @@
+"""What an index will cost, and how well it suits its scorer."""

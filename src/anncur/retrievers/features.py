@@ -1,0 +1,115 @@
+"""How retriever scores predict a scorer's: features of them, and coefficients regressed on anchor queries.
+
+A retriever's scores are standardised for each query, so that long and short queries have the same scale, and the
+part above two standard deviations counts once more: retrievers are often right about their few best items and vague
+about the rest. Reads retrievers and exact scores, feeds the prior mean of `search/posterior.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.items import Query
+from anncur.retrievers.base import Retriever
+
+HINGE = 2.0  # standard deviations
+N_FEATURES = 2  # of each retriever
+RIDGE = 1e-2  # of a feature's own variance, which is 1
+DEFAULT_RETRIEVER_WEIGHT = 0.5  # below 1, because a posterior can't correct what retrievers get wrong
+ROWS_AT_ONCE = 16
+
+Coefficients = Mapping[str, tuple[float, ...]]  # by the name of a retriever, one for each feature
+NamedCoefficients = tuple[tuple[str, tuple[float, ...]], ...]  # the same as a value that can be hashed and stored
+
+
+def features(retriever_scores: FloatMatrix) -> FloatMatrix:
+    """(N_FEATURES, n_queries, n_items) from a retriever's scores, (n_queries, n_items)."""
+    standard = _standardised(retriever_scores)
+    return np.stack([standard, _standardised(np.maximum(standard - HINGE, 0))])
+
+
+def predict(retriever_scores: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
+    """The part of the scores that retrievers account for, (n_queries, n_items), from the scores that they give."""
+    parts = [
+        np.tensordot(np.array(of_one), features(retriever_scores[name]), axes=1)
+        for name, of_one in coefficients.items()
+    ]
+    fitted: FloatMatrix = np.sum(parts, axis=0, dtype=np.float32)
+    return fitted
+
+
+def predict_items(
+    retrievers: Mapping[str, Retriever], coefficients: Coefficients, queries: Sequence[Query], n_items: int
+) -> FloatMatrix | None:
+    """The same with items in rows, (n_items, n_queries); None where no retriever is used."""
+    if not coefficients or not queries:
+        return None
+    fitted = np.empty((n_items, len(queries)), dtype=np.float32)
+    for start in range(0, len(queries), ROWS_AT_ONCE):
+        some = queries[start : start + ROWS_AT_ONCE]
+        retriever_scores = {name: retrievers[name].scores(some) for name in coefficients}
+        fitted[:, start : start + len(some)] = predict(retriever_scores, coefficients).T
+    return fitted
+
+
+def sampled_features(
+    retrievers: Mapping[str, Retriever], queries: Sequence[Query], items: Positions
+) -> dict[str, FloatMatrix]:
+    """Features of some items, standardised over all of them, by retriever: (N_FEATURES, n_queries, n_sampled)."""
+    return {name: np.concatenate(list(_taken(of, queries, items)), axis=1) for name, of in retrievers.items()}
+
+
+def features_of_pairs(
+    retrievers: Mapping[str, Retriever], queries: Sequence[Query], items: Sequence[Positions]
+) -> list[FloatMatrix]:
+    """Features of some items for each query, those of all retrievers side by side: (n_items of it, all features)."""
+    found: list[FloatMatrix] = []
+    for start in range(0, len(queries), ROWS_AT_ONCE):
+        some = queries[start : start + ROWS_AT_ONCE]
+        stacked = [features(retriever.scores(some)) for retriever in retrievers.values()]
+        for row, positions in enumerate(items[start : start + len(some)]):
+            columns = [of_one[:, row, positions] for of_one in stacked]
+            found.append(np.concatenate(columns).T if columns else np.empty((len(positions), 0)))
+    return found
+
+
+def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) -> Coefficients:
+    """Coefficients of least squares, held back a little, for the scores' differences from their mean over queries.
+
+    `exact_scores` is (n_queries, n_items), each retriever's features (N_FEATURES, n_queries, n_items)."""
+    if not by_retriever or len(exact_scores) < 2:
+        return {}
+    stacked = np.concatenate(list(by_retriever.values())).astype(np.float64)
+    stacked -= stacked.mean(axis=1, keepdims=True)
+    columns = stacked.reshape(len(stacked), -1)  # (all features, queries x items)
+    target = (exact_scores - exact_scores.mean(axis=0)).astype(np.float64).ravel()
+    squares = columns @ columns.T + RIDGE * columns.shape[1] * np.eye(len(columns))
+    found = np.linalg.solve(squares, columns @ target).reshape(len(by_retriever), N_FEATURES)
+    return {name: tuple(of_one.tolist()) for name, of_one in zip(by_retriever, found, strict=True)}
+
+
+def scaled(coefficients: Coefficients, weight: float) -> Coefficients:
+    """All coefficients times a number."""
+    return {name: tuple(weight * value for value in of_one) for name, of_one in coefficients.items()}
+
+
+def predict_sample(by_retriever: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
+    """What `coefficients` make of features that were taken before, (n_queries, n_sampled)."""
+    parts = [np.tensordot(np.array(of_one), by_retriever[name], axes=1) for name, of_one in coefficients.items()]
+    fitted: FloatMatrix = np.sum(parts, axis=0)
+    return fitted
+
+
+def _taken(retriever: Retriever, queries: Sequence[Query], items: Positions) -> Iterator[FloatMatrix]:
+    for start in range(0, len(queries), ROWS_AT_ONCE):
+        yield features(retriever.scores(queries[start : start + ROWS_AT_ONCE]))[..., items]
+
+
+def _standardised(rows: FloatMatrix) -> FloatMatrix:
+    """Each row with mean 0 and variance 1; one without spread becomes zeros."""
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    spread = centred.std(axis=1, keepdims=True)
+    is_flat = spread <= 1e-6 * np.abs(rows).max(axis=1, keepdims=True, initial=0.0) + 1e-30
+    return np.where(is_flat, 0.0, centred / np.where(is_flat, 1.0, spread)).astype(np.float32)

@@ -1,0 +1,107 @@
+"""Finds the retrievers that an index is asked to have: by name, as objects, or as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from anncur.errors import InputError
+from anncur.importing import import_named
+from anncur.items import Item, Query
+from anncur.retrievers.base import Retriever
+
+RetrieverFunction: TypeAlias = Callable[[Query, Sequence[Item]], Any]
+RetrieverLike: TypeAlias = str | Retriever | RetrieverFunction
+
+
+def load_retrievers(retrievers: Iterable[RetrieverLike], *, are_remembered: bool = False) -> dict[str, Retriever]:
+    """Retrievers by name, still to be fitted; takes names, objects, and functions of a query and items.
+
+    Of those that an index remembers, the folder of a dual encoder need be there only when it is asked."""
+    if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
+        raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
+    found: dict[str, Retriever] = {}
+    for wanted in retrievers:
+        retriever = (
+            load_retriever(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else as_retriever(wanted)
+        )
+        name = wanted if isinstance(wanted, str) else retriever.name  # a name finds it again when the index is opened
+        if name in found:
+            raise InputError(f"retrievers must have different names, got {name!r} twice")
+        found[name] = retriever
+    return found
+
+
+def load_retriever(name: str, *, is_remembered: bool = False) -> Retriever:
+    """A retriever by its name, still to be fitted."""
+    if name in _LEXICAL:
+        return _LEXICAL[name]()
+    if name == "minilm" or Path(name).is_dir() or (is_remembered and "/" in name):
+        from anncur.retrievers.dual_encoder import DualEncoderRetriever
+
+        return DualEncoderRetriever(name)
+    if ":" in name:
+        return as_retriever(import_named(name, "retriever"))
+    raise InputError(
+        f"no retriever {name!r}; take one of {', '.join(_LEXICAL)}, minilm, the folder of a dual encoder, "
+        "package.module:name, or an object; when an index is opened, pass retrievers=[…] with those that it was built "
+        "with as objects"
+    )
+
+
+def as_retriever(thing: object) -> Retriever:
+    """Take an object with `name`, `fit(items)` and `scores(queries)`, or a function of a query and items."""
+    if not isinstance(thing, type):
+        if isinstance(thing, Retriever):
+            return thing
+        if callable(thing):
+            return FunctionRetriever(thing)
+    raise InputError(
+        "a retriever is a name, an object with name, fit(items) and scores(queries), or a function of a query and "
+        f"items, got {thing!r}"
+    )
+
+
+def is_foreign(retriever: Retriever) -> bool:
+    """Whether a retriever is a user's own, of which anything may be expected."""
+    return isinstance(retriever, FunctionRetriever) or not type(retriever).__module__.startswith("anncur.")
+
+
+class FunctionRetriever:
+    """Calls `function(query, items)` for a number per item, or (id, score) pairs of some; higher is better.
+
+    An index remembers it by its name, so it must have one: a lambda has none."""
+
+    def __init__(self, function: RetrieverFunction) -> None:
+        name = getattr(function, "__name__", type(function).__name__)
+        if name == "<lambda>":
+            raise InputError("a retriever that is a function needs a name to be remembered by; define it with def")
+        self.name: str = name
+        self._function = function
+        self._items: list[Item] = []
+
+    def fit(self, items: Iterable[Item]) -> None:
+        self._items = list(items)
+
+    def scores(self, queries: Sequence[Query]) -> Any:
+        answers = [list(self._function(query, self._items)) for query in queries]
+        has_pairs = any(isinstance(value, tuple) for answer in answers for value in answer[:1])
+        return answers if has_pairs or not all(answers) else np.asarray(answers, dtype=np.float32)
+
+
+def _bm25() -> Retriever:
+    from anncur.retrievers.lexical import BM25  # here, because bm25s takes a fifth of a second to import
+
+    return BM25()
+
+
+def _tfidf() -> Retriever:
+    from anncur.retrievers.lexical import TfIdf
+
+    return TfIdf()
+
+
+_LEXICAL: dict[str, Callable[[], Retriever]] = {"bm25": _bm25, "tfidf": _tfidf}

@@ -1,0 +1,1 @@
+"""What is on disk: files, manifests, segments, items and the query log."""

@@ -1,0 +1,104 @@
+"""The scores of a pilot, kept so that the build after it doesn't pay for them again.
+
+Written by `anncur plan --out`, read by a build in the same folder, and deleted when that is published."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix
+from anncur.errors import DamagedError
+from anncur.items import Item, Query, TextDigest
+from anncur.scorers.guard import GuardedScorer
+from anncur.storage.files import FileRecord, read_checked, write_file
+from anncur.storage.manifest import PILOT
+
+
+@dataclass(frozen=True, eq=False)
+class PilotScores:
+    """Exact scores by the digest of an item and the text of a query. `values` is (n_items, n_queries)."""
+
+    scorer: str
+    higher_is_better: bool
+    items: dict[str, int]
+    queries: dict[str, int]
+    values: FloatMatrix
+
+    @classmethod
+    def of(
+        cls, scorer: GuardedScorer, items: Sequence[Item], queries: Sequence[Query], values: FloatMatrix
+    ) -> PilotScores:
+        """What a pilot has scored."""
+        return cls(
+            scorer.fingerprint,
+            scorer.rules.higher_is_better,
+            {_digest(item): row for row, item in enumerate(items)},
+            {query.marked_text: column for column, query in enumerate(queries)},
+            values,
+        )
+
+    def known(self, items: Sequence[Item], queries: Sequence[Query]) -> FloatMatrix:
+        """What is known of these, (n_items, n_queries); NaN where nothing is."""
+        found = np.full((len(items), len(queries)), np.nan, dtype=np.float32)
+        rows = [
+            (place, self.items[digest]) for place, item in enumerate(items) if (digest := _digest(item)) in self.items
+        ]
+        texts = [query.marked_text for query in queries]
+        columns = [(place, self.queries[text]) for place, text in enumerate(texts) if text in self.queries]
+        for place, row in rows:
+            for column_place, column in columns:
+                found[place, column_place] = self.values[row, column]
+        return found
+
+
+def write_pilot(folder: Path, pilot: PilotScores) -> None:
+    """Keep the scores of a pilot in the folder of the index to come; the description is written last."""
+    content = io.BytesIO()
+    np.save(content, pilot.values, allow_pickle=False)
+    record = write_file(folder / PILOT / "scores.npy", content.getvalue())
+    described = {
+        "scorer": pilot.scorer,
+        "higher_is_better": pilot.higher_is_better,
+        "items": list(pilot.items),
+        "queries": list(pilot.queries),
+        "sha256": record.sha256,
+        "size": record.size,
+    }
+    write_file(folder / PILOT / "pilot.json", json.dumps(described).encode())
+
+
+def read_pilot(folder: Path, scorer: GuardedScorer) -> PilotScores | None:
+    """The scores of a pilot with the same scorer, if there are any; damaged ones are as good as none."""
+    try:
+        described = json.loads((folder / PILOT / "pilot.json").read_bytes())
+        record = FileRecord(described["sha256"], described["size"])
+        content = read_checked(folder / PILOT / "scores.npy", record)
+    except (OSError, ValueError, KeyError, DamagedError):
+        return None
+    if (described["scorer"], described["higher_is_better"]) != (scorer.fingerprint, scorer.rules.higher_is_better):
+        return None
+    return PilotScores(
+        scorer=described["scorer"],
+        higher_is_better=described["higher_is_better"],
+        items={digest: row for row, digest in enumerate(described["items"])},
+        queries={text: column for column, text in enumerate(described["queries"])},
+        values=np.load(io.BytesIO(content), allow_pickle=False),
+    )
+
+
+def drop_pilot(folder: Path) -> None:
+    """Forget a pilot, once its scores are in an index."""
+    shutil.rmtree(folder / PILOT, ignore_errors=True)
+
+
+def _digest(item: Item) -> str:
+    digest = TextDigest()
+    digest.add(item.id, item.title, item.text)
+    return str(digest)

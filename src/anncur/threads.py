@@ -1,0 +1,84 @@
+"""How many cores this process may use, and how many threads linear algebra gets."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import threadpoolctl
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container under cgroup v2: microseconds per period, or `max`
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+
+def usable_cores(*, quota: Path = QUOTA) -> int:
+    """Physical cores that this process may use, at least one.
+
+    Two threads on one core only disturb each other's arithmetic, and threads beyond a quota stop all others when it is
+    used up. OMP_NUM_THREADS, which libraries of linear algebra obey, counts too."""
+    return max(1, int(min(_physical_cores(), _allowed_by(quota), _asked_for())))
+
+
+def _physical_cores() -> int:
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    usable = os.sched_getaffinity(0)
+    try:
+        return len({Path(SIBLINGS.format(cpu)).read_text() for cpu in usable})
+    except OSError:
+        return len(usable)
+
+
+def _allowed_by(quota: Path) -> float:
+    """Cores that a quota amounts to, a part of one counted as one; infinite without a quota."""
+    try:
+        microseconds, period = quota.read_text().split()
+        return math.inf if microseconds == "max" else math.ceil(int(microseconds) / int(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
+
+
+def _asked_for() -> float:
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() else math.inf
+
+
+class _BlasLimit:
+    """Counts who wants BLAS on one thread: the first one limits it, the last one gives the threads back.
+
+    Limits are the process's, so that two searches at once must not restore each other's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_inside = 0
+        self._limit: contextlib.AbstractContextManager[object] | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._n_inside += 1
+            if self._n_inside == 1:
+                self._limit = threadpoolctl.ThreadpoolController().limit(limits=1, user_api="blas")
+
+    def leave(self) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0 and self._limit is not None:
+                self._limit.__exit__(None, None, None)
+                self._limit = None
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run BLAS on one thread: where products are small, or other processes busy, threads mostly wait for each other."""
+    _BLAS_LIMIT.enter()
+    try:
+        yield
+    finally:
+        _BLAS_LIMIT.leave()

@@ -1,0 +1,1 @@
+"""Chooses settings on held-out anchor queries; costs no pairs."""

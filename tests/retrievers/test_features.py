@@ -1,0 +1,117 @@
+"""What retrievers say is regressed on anchor queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from anncur import Item, Query
+from anncur.arrays import FloatMatrix
+from anncur.retrievers.features import (
+    features,
+    features_of_pairs,
+    predict,
+    predict_items,
+    predict_sample,
+    regress,
+    sampled_features,
+    scaled,
+)
+
+QUERIES = [Query(f"{number}") for number in range(20)]
+
+
+class Fixed:
+    """A retriever with given scores, (n_queries, n_items)."""
+
+    def __init__(self, name: str, scores: FloatMatrix) -> None:
+        self.name = name
+        self._scores = scores
+
+    def fit(self, items: Iterable[Item]) -> None: ...
+
+    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        return self._scores[[int(query.text) for query in queries]]
+
+
+@pytest.fixture
+def cheap() -> FloatMatrix:
+    return np.random.default_rng(0).normal(size=(20, 200)).astype(np.float32)
+
+
+def test_features_do_not_depend_on_the_scale_or_level_of_a_retriever(cheap: FloatMatrix) -> None:
+    np.testing.assert_allclose(features(cheap), features(100 * cheap + 7), atol=1e-3)
+
+
+def test_the_second_feature_tells_only_the_best_apart(cheap: FloatMatrix) -> None:
+    standard, peaks = features(cheap)
+    is_best = standard > 2
+    for row in range(20):
+        assert len(set(peaks[row][~is_best[row]].tolist())) == 1
+        assert len(set(peaks[row][is_best[row]].tolist())) == is_best[row].sum()
+
+
+def test_a_row_without_spread_says_nothing() -> None:
+    assert not features(np.full((2, 30), 5.0, dtype=np.float32)).any()
+
+
+def test_a_retriever_that_is_the_scorer_explains_it_all(cheap: FloatMatrix) -> None:
+    retriever_scores = 3 * features(cheap)[0]
+    exact = retriever_scores + np.arange(200)  # every item has a level of its own
+    coefficients = regress(exact, {"twin": features(cheap)})
+    fitted = predict({"twin": cheap}, coefficients)
+    rest = exact - fitted
+    assert (rest - rest.mean(axis=0)).std() < 0.05 * retriever_scores.std()
+
+
+def test_what_a_retriever_says_of_an_item_for_every_query_does_not_count(cheap: FloatMatrix) -> None:
+    popular = cheap + 3 * np.random.default_rng(2).normal(size=200)
+    exact = 3 * features(popular)[0]
+    rest = exact - predict({"twin": popular}, regress(exact, {"twin": features(popular)}))
+    assert (rest - rest.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
+
+
+def test_two_retrievers_that_say_the_same_share_what_it_is_worth(cheap: FloatMatrix) -> None:
+    found = regress(features(cheap)[0], {"one": features(cheap), "two": features(cheap)})
+    np.testing.assert_allclose(found["one"], found["two"], atol=1e-6)
+    assert found["one"][0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_retriever_that_knows_nothing_gets_no_say(cheap: FloatMatrix) -> None:
+    exact = np.random.default_rng(1).normal(size=cheap.shape)
+    (coefficients,) = regress(exact, {"deaf": features(cheap)}).values()
+    assert np.abs(coefficients).max() < 0.1
+
+
+def test_one_query_is_too_few_to_regress_on(cheap: FloatMatrix) -> None:
+    assert regress(cheap[:1], {"any": features(cheap[:1])}) == {}
+
+
+def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:
+    retrievers = {"one": Fixed("one", cheap), "two": Fixed("two", cheap[:, ::-1])}
+    coefficients = {"one": (0.5, 0.25), "two": (-1.0, 2.0)}
+    items = np.array([3, 50, 199])
+    whole = predict({"one": cheap, "two": cheap[:, ::-1]}, coefficients)
+    sampled = predict_sample(sampled_features(retrievers, QUERIES, items), coefficients)
+    np.testing.assert_allclose(sampled, whole[:, items], atol=1e-5)
+    np.testing.assert_allclose(predict_items(retrievers, coefficients, QUERIES, 200), whole.T, atol=1e-5)
+    assert predict_items(retrievers, {}, QUERIES, 200) is None
+
+
+def test_half_the_weight_is_half_of_what_is_said(cheap: FloatMatrix) -> None:
+    coefficients = {"one": (0.5, 0.25)}
+    np.testing.assert_allclose(
+        predict({"one": cheap}, scaled(coefficients, 0.5)), 0.5 * predict({"one": cheap}, coefficients), atol=1e-6
+    )
+
+
+def test_features_of_pairs_are_those_of_each_query_and_its_own_items(cheap: FloatMatrix) -> None:
+    retrievers = {"one": Fixed("one", cheap), "two": Fixed("two", cheap[:, ::-1])}
+    items = [np.array([number, 199 - 2 * number]) for number in range(20)]
+    found = features_of_pairs(retrievers, QUERIES, items)
+    for row, positions in enumerate(items):
+        whole = np.concatenate([features(cheap), features(cheap[:, ::-1])])  # (all features, n_queries, n_items)
+        np.testing.assert_allclose(found[row], whole[:, row, positions].T, atol=1e-6)
+    assert [some.shape for some in features_of_pairs({}, QUERIES[:1], items[:1])] == [(2, 0)]
