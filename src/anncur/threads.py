@@ -47,38 +47,20 @@ def _asked_for() -> float:
     return int(asked) if asked.isdecimal() else math.inf
 
 
-class _BlasLimit:
-    """Counts who wants BLAS on one thread: the first one limits it, the last one gives the threads back.
-
-    Limits are the process's, so that two searches at once must not restore each other's."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_inside = 0
-        self._limit: contextlib.AbstractContextManager[object] | None = None
-
-    def enter(self) -> None:
-        with self._lock:
-            self._n_inside += 1
-            if self._n_inside == 1:
-                self._limit = threadpoolctl.ThreadpoolController().limit(limits=1, user_api="blas")
-
-    def leave(self) -> None:
-        with self._lock:
-            self._n_inside -= 1
-            if self._n_inside == 0 and self._limit is not None:
-                self._limit.__exit__(None, None, None)
-                self._limit = None
-
-
-_BLAS_LIMIT = _BlasLimit()
+_LIMITING = threading.Lock()
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run BLAS on one thread: where products are small, or other processes busy, threads mostly wait for each other."""
-    _BLAS_LIMIT.enter()
-    try:
+    """Run BLAS on one thread: where products are small, or other processes busy, threads mostly wait for each other.
+
+    The limit is the process's. Whoever sets it takes it back, so that two searches at once can't restore each other's;
+    the other one may then have more threads for a while, which does no harm."""
+    if not _LIMITING.acquire(blocking=False):
         yield
+        return
+    try:
+        with threadpoolctl.ThreadpoolController().limit(limits=1, user_api="blas"):
+            yield
     finally:
-        _BLAS_LIMIT.leave()
+        _LIMITING.release()

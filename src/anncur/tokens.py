@@ -1,4 +1,4 @@
-"""Texts as integers: how a query and an item become one input of a cross-encoder, and each one of a dual encoder.
+"""Texts as tokens: a query and an item as one input of a cross-encoder, or each as an input of a dual encoder.
 
 A query is `[CLS] left [Ms] mention [Me] right [SEP]` (without a mention `[CLS] [Ms] text [Me] [SEP]`), an item is
 `title [ENT] description [SEP]`. Both are tokenised apart, so an item's tokens can be kept and joined to any query.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Layout: TypeAlias = Literal["contiguous", "fixed-offset"]
-Tokens: TypeAlias = NDArray[np.int32]  # one text
+Tokens: TypeAlias = NDArray[np.int32]  # (n_tokens,), one text
 
 MENTION_START, MENTION_END, ENTITY = "[unused0]", "[unused1]", "[unused2]"
 
@@ -34,7 +34,7 @@ class PairFormat:
     """How a pair is laid out.
 
     `query_length` counts [CLS] and [SEP], `item_length` its [SEP]. In the `contiguous` layout the item follows the
-    query at once; in `fixed-offset` its positions start at `query_length`, however short the query is. Without
+    query directly; in `fixed-offset` its positions start at `query_length`, however short the query is. Without
     `marks` a pair is the plain `[CLS] query [SEP] item [SEP]` of models that others trained."""
 
     query_length: int = 128
@@ -70,7 +70,7 @@ class PairTokenizer:
         self._json = tokenizer.to_str()
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # a text that says "[SEP]" means these five characters
+        tokenizer.encode_special_tokens = True  # "[SEP]" in a text is five characters
         self._tokenizer = tokenizer
         self._cls, self._sep, self.pad = (_known(tokenizer, token) for token in ("[CLS]", "[SEP]", "[PAD]"))
         marks = (MENTION_START, MENTION_END, ENTITY) if format.marks else ("[", "]")
@@ -86,8 +86,8 @@ class PairTokenizer:
 
     @classmethod
     def from_json(cls, text: str, format: PairFormat, *, where: str = "this text") -> PairTokenizer:
-        """Read the text of a `tokenizer.json`; `where` it stands is for errors."""
-        from tokenizers import Tokenizer  # here: only those who tokenise pay for it
+        """Read the text of a `tokenizer.json`; errors name `where` it is from."""
+        from tokenizers import Tokenizer  # slow to import
 
         try:
             return cls(Tokenizer.from_str(text), format)
@@ -103,18 +103,18 @@ class PairTokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """Names the tokens: two tokenizers with the same fingerprint give the same ones."""
-        whole = self._json + json.dumps(asdict(self.format), sort_keys=True)
-        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+        """Names the tokenizer: two with the same fingerprint give the same tokens."""
+        content = self._json + json.dumps(asdict(self.format), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def query(self, query: Query) -> Tokens:
         """One query, [CLS] and [SEP] included."""
         return self.queries([query])[0]
 
     def queries(self, queries: Sequence[Query]) -> list[Tokens]:
-        """A mention is kept whole as far as there is room; the context next to it comes before what is further away.
+        """Queries with their [CLS] and [SEP]; context is cut before a mention, and far context before near.
 
-        In a format without marks a mention stands in square brackets, as in the query's `marked_text`."""
+        In a format without marks a mention is in square brackets, as in the query's `marked_text`."""
         spans = [query.mention or (0, len(query.text)) for query in queries]
         parts = self._encode(
             part
@@ -127,12 +127,12 @@ class PairTokenizer:
         ]
 
     def items(self, items: Sequence[Item]) -> list[Tokens]:
-        """Items with their [SEP]; a description is cut before a title, and [ENT] is always there."""
+        """Items with their [SEP]; a description is cut before a title, and [ENT] is never cut."""
         parts = self._encode(part for item in items for part in (item.title, item.text))
         return [self._item(*parts[first : first + 2]) for first in range(0, len(parts), 2)]
 
     def assemble(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> PairBatch:
-        """Join each query to the item at the same place."""
+        """Join each query to the item at the same position."""
         n_query = np.array([len(tokens) for tokens in queries], dtype=np.int32)
         n_item = np.array([len(tokens) for tokens in items], dtype=np.int32)
         columns = np.arange((n_query + n_item).max(initial=0), dtype=np.int32)
@@ -152,14 +152,14 @@ class PairTokenizer:
         )
 
     def single(self, texts: Sequence[Tokens], *, are_items: bool) -> PairBatch:
-        """Texts alone, as a dual encoder reads them; an item gets the [CLS] that it lacks in a pair."""
+        """Texts alone, as a dual encoder reads them; an item gets the [CLS] that it doesn't have in a pair."""
         start = np.array([self._cls] if are_items else [], dtype=np.int32)
         batch = self.assemble([start] * len(texts), texts)
-        positions = np.arange(batch.mask.shape[1], dtype=np.int32) * batch.mask  # no offset: there is no other text
+        positions = np.arange(batch.mask.shape[1], dtype=np.int32) * batch.mask  # without the offset of a second text
         return replace(batch, segment_ids=np.zeros_like(batch.mask), position_ids=positions)
 
     def _around(self, query: Query) -> list[list[int]]:
-        """What stands before and after the mention."""
+        """The marks before and after the mention."""
         if not self.format.marks and query.mention is None:
             return [[], []]
         return [[mark] for mark in self._marks[:2]]

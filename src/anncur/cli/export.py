@@ -1,4 +1,4 @@
-"""`anncur export`: make one file of a model, for fast scoring without torch."""
+"""`anncur export`: write a model as one file, for fast scoring without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json
 from anncur.datasets.sample import sample_items, sample_test_queries
 from anncur.items import Item, Query
-from anncur.models.export import WEIGHT_FORMATS, ScoreChange, WeightFormat
+from anncur.models.export import ScoreChange, WeightFormat
 from anncur.models.export import export as export_model
 
 N_SAMPLE_PAIRS = 200
@@ -21,31 +21,30 @@ def export(
     model: Annotated[Path, typer.Argument(help="The folder of a cross-encoder: ours, or a BERT classifier's.")],
     out: Annotated[Path, typer.Option("--out", help="The .onnx file.")],
     weights: Annotated[
-        str, typer.Option("--weights", help=f"{', '.join(WEIGHT_FORMATS)}: exact, a quarter as large, or also faster.")
+        WeightFormat, typer.Option("--weights", help="Exact, a quarter as large, or a quarter as large and faster.")
     ] = "float32",
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Write a cross-encoder as one file that scores without torch.
 
-    `compact` and `int8` change scores; by how much is measured on pairs of the bundled sample.
+    `compact` and `int8` change scores; the change is measured on pairs of the bundled sample.
 
     Examples:
 
     - `anncur export my-model --out my-model.onnx`
     - `anncur export my-model --out small.onnx --weights compact`
     """
-    chosen: WeightFormat = weights  # type: ignore[assignment]  # checked by export
     sample = _sample_pairs() if weights != "float32" else []
-    report = export_model(model, out, weights=chosen, sample=sample)
+    report = export_model(model, out, weights=weights, sample=sample)
     if as_json:
         change = asdict(report.change) if report.change else None
         print_json({"path": str(out), "bytes": report.n_bytes, "weights": weights, "change": change})
         return
-    told = f"{out} has {report.n_bytes / 1e6:,.1f} MB. Use it as --scorer {out}"
-    console().print(told, markup=False, soft_wrap=True)
+    message = f"{out} has {report.n_bytes / 1e6:,.1f} MB. Use it as --scorer {out}"
+    console().print(message, markup=False, soft_wrap=True)
     if report.change is not None:
-        console().print(_told_change(report.change), markup=False, soft_wrap=True)
+        console().print(_change_message(report.change), markup=False, soft_wrap=True)
 
 
 def _sample_pairs() -> list[tuple[Query, Item]]:
@@ -53,7 +52,7 @@ def _sample_pairs() -> list[tuple[Query, Item]]:
     return [(queries[n % len(queries)], items[n * len(items) // N_SAMPLE_PAIRS]) for n in range(N_SAMPLE_PAIRS)]
 
 
-def _told_change(change: ScoreChange) -> str:
+def _change_message(change: ScoreChange) -> str:
     return (
         f"On {change.n_pairs} pairs of the sample, scores differ from float32 by {change.mean_difference:.4f} on "
         f"average and {change.max_difference:.4f} at most; their ranks correlate with {change.rank_correlation:.4f}."

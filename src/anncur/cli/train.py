@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -13,35 +15,46 @@ from anncur.cli.options import IndexArgument, SeedOption, needs_extra
 from anncur.index.index import Index
 from anncur.numbers import whole_number
 
+if TYPE_CHECKING:
+    from anncur.training.loop import LogRow
+
+Settings = TypeVar("Settings")
+
 DataArgument = Annotated[Path, typer.Argument(help="A folder in ZESHEL's layout: documents/ and mentions/.")]
-OutOption = Annotated[Path, typer.Option("--out", help="The model's folder; the same command again goes on there.")]
+OutOption = Annotated[Path, typer.Option("--out", help="The model's folder; the same command again resumes there.")]
 NetworkOption = Annotated[
     str | None, typer.Option("--network", help="Where the weights start: minilm, a folder, or a name on the hub.")
 ]
 LayersOption = Annotated[int | None, typer.Option("--layers", help="Keep only the first layers of the network.")]
 PresetOption = Annotated[str, typer.Option("--preset", help="Where the other options start from: small or paper.")]
-MentionsOption = Annotated[int | None, typer.Option("--mentions", help="Train on so many, drawn; all by default.")]
+MentionsOption = Annotated[
+    int | None, typer.Option("--mentions", help="Mentions to train on, drawn at random; all by default.")
+]
 WorldsOption = Annotated[list[str] | None, typer.Option("--world", help="Train on this world; may be repeated.")]
 ShortOption = Annotated[
-    float, typer.Option("--short-contexts", help="The share of mentions that lose most of their context, 0 to 1.")
+    float, typer.Option("--short-contexts", help="Share of mentions that lose most of their context, 0 to 1.")
 ]
-DevOption = Annotated[int, typer.Option("--dev-mentions", help="Of each world of the split val, to choose by.")]
-NegativesOption = Annotated[int | None, typer.Option("--negatives", help="Wrong entities for each right one.")]
-PoolOption = Annotated[int | None, typer.Option("--pool", help="Draw negatives from the best so many wrong ones.")]
+DevOption = Annotated[
+    int, typer.Option("--dev-mentions", help="Mentions of each world of the split val, to choose the best model by.")
+]
+NegativesOption = Annotated[int | None, typer.Option("--negatives", help="Negatives for each gold entity.")]
+PoolOption = Annotated[int | None, typer.Option("--pool", help="Draw negatives from this many of the best.")]
 RandomShareOption = Annotated[
-    float | None, typer.Option("--random-share", help="The share of negatives that are drawn from all entities.")
+    float | None, typer.Option("--random-share", help="Share of negatives that are drawn from all entities.")
 ]
 QueryLengthOption = Annotated[int | None, typer.Option("--query-length", help="Tokens of a query at most.")]
 ItemLengthOption = Annotated[int | None, typer.Option("--item-length", help="Tokens of an item at most.")]
 LayoutOption = Annotated[
-    str | None, typer.Option("--layout", help="contiguous, or fixed-offset as the paper's authors had it.")
+    str | None, typer.Option("--layout", help="contiguous, or fixed-offset as in the paper's code.")
 ]
-EpochsOption = Annotated[int | None, typer.Option("--epochs")]
-RateOption = Annotated[float | None, typer.Option("--learning-rate")]
-EvaluationsOption = Annotated[int | None, typer.Option("--evaluations", help="So many in each epoch.")]
-PatienceOption = Annotated[int | None, typer.Option("--patience", help="Stop after so many that were no better.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", help="Mentions in a step.")]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Of torch; all cores by default.")]
+EpochsOption = Annotated[int | None, typer.Option("--epochs", help="Passes over the training data.")]
+RateOption = Annotated[float | None, typer.Option("--learning-rate", help="The highest, after the warm-up.")]
+EvaluationsOption = Annotated[int | None, typer.Option("--evaluations", help="Evaluations in each epoch.")]
+PatienceOption = Annotated[
+    int | None, typer.Option("--patience", help="Stop after this many evaluations without a better one.")
+]
+BatchOption = Annotated[int | None, typer.Option("--mentions-per-batch", help="Mentions in a step.")]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Threads of torch; all cores by default.")]
 CacheOption = Annotated[
     Path | None, typer.Option("--cache", help="Where mined negatives and a teacher's scores are kept.")
 ]
@@ -54,19 +67,25 @@ train = typer.Typer(name="train", help="Train a cross-encoder or a dual encoder.
 def cross_encoder(
     data: DataArgument,
     out: OutOption,
-    head: Annotated[str, typer.Option("--head", help="emb or cls: where the score is read.")] = "emb",
+    head: Annotated[
+        Literal["emb", "cls"], typer.Option("--head", help="Score by the states of marks, or by the pooled [CLS].")
+    ] = "emb",
     preset: PresetOption = "small",
     network: NetworkOption = None,
     layers: LayersOption = None,
-    width: Annotated[int | None, typer.Option("--width", help="Narrower than the network: new layers.")] = None,
-    teacher: Annotated[Path | None, typer.Option("--teacher", help="A larger cross-encoder to agree with.")] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Make new layers of this smaller width.")] = None,
+    teacher: Annotated[
+        Path | None, typer.Option("--teacher", help="A larger cross-encoder whose scores to match.")
+    ] = None,
     gold_weight: Annotated[
-        float, typer.Option("--gold-weight", help="What right answers count beside a teacher's scores, 0 to 1.")
+        float, typer.Option("--gold-weight", help="Weight of the gold entities beside a teacher's scores, 0 to 1.")
     ] = 0.5,
-    negative_kind: Annotated[str, typer.Option("--negative-kind", help="random, tfidf or mined.")] = "mined",
+    negative_kind: Annotated[
+        Literal["random", "tfidf", "mined"], typer.Option("--negative-kind", help="How negatives are found.")
+    ] = "mined",
     dual_encoder: Annotated[
         str,
-        typer.Option("--dual-encoder", help="Finds candidates to judge by, and mines negatives: minilm, or a folder."),
+        typer.Option("--dual-encoder", help="Mines negatives and held-out candidates: minilm, or a folder."),
     ] = "minilm",
     negatives: NegativesOption = None,
     pool: PoolOption = None,
@@ -82,17 +101,17 @@ def cross_encoder(
     learning_rate: RateOption = None,
     evaluations: EvaluationsOption = None,
     patience: PatienceOption = None,
-    batch: BatchOption = None,
+    mentions_per_batch: BatchOption = None,
     threads: ThreadsOption = None,
     cache: CacheOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Train a cross-encoder to pick a mention's entity among wrong ones, or to agree with a teacher.
+    """Train a cross-encoder to pick a mention's entity among negatives, or to match the scores of a teacher.
 
-    It can be stopped at any moment: run the same again, and it goes on where it was. The folder holds the best model of
-    all evaluations on the split val, a log in training.jsonl and its picture in training.png.
+    It can be stopped at any moment: the same command resumes it. The folder holds the best model of all evaluations on
+    the split val, a log in training.jsonl and its plot in training.png.
 
     Examples:
 
@@ -101,22 +120,21 @@ def cross_encoder(
     - `anncur train cross-encoder zeshel --preset paper --head cls --out cls-model`
     """
     with needs_extra("train"):
-        from anncur.training.jobs import CrossEncoderJob, DataSettings, train_cross_encoder
-        from anncur.training.presets import preset as preset_of
-    chosen = preset_of(preset)
-    job = CrossEncoderJob(
-        data=DataSettings(
+        from anncur.training import jobs
+    chosen = jobs.preset(preset)
+    job = jobs.CrossEncoderJob(
+        data=jobs.DataSettings(
             data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions, short_contexts=short_contexts
         ),
         network=network or chosen.network,
-        head=_one_of("--head", head, "emb", "cls"),
+        head=head,
         layers=layers,
         width=width,
         text=_given(chosen.text, query_length=query_length, item_length=item_length, layout=layout),
-        kind=_one_of("--negative-kind", negative_kind, "random", "tfidf", "mined"),
+        negative_kind=negative_kind,
         negatives=_given(chosen.negatives, n=negatives, pool=pool, random_share=random_share),
         dual_encoder=dual_encoder,
-        mentions_per_batch=chosen.cross_encoder_batch if batch is None else batch,
+        mentions_per_batch=chosen.cross_encoder_batch if mentions_per_batch is None else mentions_per_batch,
         teacher=teacher,
         gold_weight=gold_weight,
         train=_given(
@@ -128,7 +146,7 @@ def cross_encoder(
             seed=seed,
         ),
     )
-    _run(lambda told: train_cross_encoder(job, out, cache=cache, **told), out, threads, as_json=as_json)
+    _run(partial(jobs.train_cross_encoder, job, out, cache=cache), out, threads, as_json=as_json)
 
 
 @train.command(name="dual-encoder")
@@ -140,7 +158,7 @@ def dual_encoder(
     network: NetworkOption = None,
     layers: LayersOption = None,
     dual_encoder: Annotated[
-        str, typer.Option("--dual-encoder", help="Finds the candidates held out: minilm, or a dual encoder's folder.")
+        str, typer.Option("--dual-encoder", help="Mines the held-out candidates: minilm, or a dual encoder's folder.")
     ] = "minilm",
     negatives: NegativesOption = None,
     pool: PoolOption = None,
@@ -155,14 +173,14 @@ def dual_encoder(
     learning_rate: RateOption = None,
     evaluations: EvaluationsOption = None,
     patience: PatienceOption = None,
-    batch: BatchOption = None,
+    mentions_per_batch: BatchOption = None,
     threads: ThreadsOption = None,
     cache: CacheOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Train a dual encoder on gold links: random negatives in the first epoch, then its own best wrong ones.
+    """Train a dual encoder on gold links: with random negatives in the first epoch, then with those it mines itself.
 
     Examples:
 
@@ -170,11 +188,10 @@ def dual_encoder(
     - `anncur train dual-encoder zeshel --preset paper --out base`
     """
     with needs_extra("train"):
-        from anncur.training.jobs import DataSettings, DualEncoderJob, train_dual_encoder
-        from anncur.training.presets import preset as preset_of
-    chosen = preset_of(preset)
-    job = DualEncoderJob(
-        data=DataSettings(
+        from anncur.training import jobs
+    chosen = jobs.preset(preset)
+    job = jobs.DualEncoderJob(
+        data=jobs.DataSettings(
             data, train_worlds=world, mentions=mentions, dev_mentions=dev_mentions, short_contexts=short_contexts
         ),
         network=network or chosen.network,
@@ -184,7 +201,7 @@ def dual_encoder(
         text=_given(chosen.text, query_length=query_length, item_length=item_length),
         negatives=_given(chosen.negatives, n=negatives, pool=pool, random_share=random_share),
         dual_encoder=dual_encoder,
-        mentions_per_batch=chosen.dual_encoder_batch if batch is None else batch,
+        mentions_per_batch=chosen.dual_encoder_batch if mentions_per_batch is None else mentions_per_batch,
         train=_given(
             chosen.train,
             epochs=epochs,
@@ -194,21 +211,26 @@ def dual_encoder(
             seed=seed,
         ),
     )
-    _run(lambda told: train_dual_encoder(job, out, cache=cache, **told), out, threads, as_json=as_json)
+    _run(partial(jobs.train_dual_encoder, job, out, cache=cache), out, threads, as_json=as_json)
 
 
 def distill(
     index: IndexArgument,
     out: OutOption,
     start: Annotated[
-        str, typer.Option("--from", help="A trained dual encoder's folder, or minilm or another network.")
+        str, typer.Option("--start", help="Where the weights start: a trained dual encoder's folder, or a network.")
     ] = "minilm",
-    loss: Annotated[str, typer.Option("--loss", help="match, pair, or the best of both on held-out queries.")] = "best",
+    loss: Annotated[
+        Literal["match", "pair", "best"],
+        typer.Option("--loss", help="One of the two losses, or the better one on held-out queries."),
+    ] = "best",
     preset: PresetOption = "small",
-    n_top: Annotated[int | None, typer.Option("--top", help="Learn from the scorer's best so many items.")] = None,
+    n_top: Annotated[
+        int | None, typer.Option("--n-top", help="Items of each query to train on, the scorer's best.")
+    ] = None,
     epochs: EpochsOption = None,
     learning_rate: RateOption = None,
-    batch: Annotated[int, typer.Option("--batch", help="Queries in a step.")] = 1,
+    queries_per_batch: Annotated[int, typer.Option("--queries-per-batch", help="Queries in a step.")] = 1,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -218,30 +240,27 @@ def distill(
 
     Examples:
 
-    - `anncur distill my.anncur --from base --out base+ce`
+    - `anncur distill my.anncur --start base --out base+ce`
     - `anncur distill my.anncur --loss match --epochs 10 --out scratch+ce`
     """
     with needs_extra("train"):
-        from anncur.training.distillation import ScoredQueries
-        from anncur.training.distillation_job import DistillationJob
-        from anncur.training.distillation_job import distill as run_distillation
-        from anncur.training.presets import preset as preset_of
-    chosen = preset_of(preset)
+        from anncur.training import distillation, jobs
+    chosen = jobs.preset(preset)
     opened = Index.open(index)
-    scored = ScoredQueries(opened.anchor_queries, list(opened), opened.anchor_scores().T)
-    job = DistillationJob(
+    scored = distillation.ScoredQueries(opened.anchor_queries, list(opened), opened.anchor_scores().T)
+    job = distillation.DistillationJob(
         start=start,
-        loss=_one_of("--loss", loss, "match", "pair", "best"),
+        loss=loss,
         n_top=chosen.n_top if n_top is None else n_top,
-        queries_per_batch=batch,
+        queries_per_batch=queries_per_batch,
         text=chosen.text,
         train=_given(chosen.distillation, epochs=epochs, learning_rate=learning_rate, seed=seed),
     )
-    _run(lambda told: run_distillation(job, scored, out, **told), out, threads, as_json=as_json)
+    _run(partial(distillation.distill, job, scored, out), out, threads, as_json=as_json)
 
 
-def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
-    """Run a training, show its rows as they come, and draw them."""
+def _run(train: Callable[..., list[LogRow]], out: Path, threads: int | None, *, as_json: bool) -> None:
+    """Run a training, print its rows as they come, and draw them."""
     import torch
 
     from anncur.training.loop import ignore_row
@@ -250,29 +269,23 @@ def _run(job: Any, out: Path, threads: int | None, *, as_json: bool) -> None:
     if threads is not None:
         torch.set_num_threads(whole_number("threads", threads, least=1))
     with show_progress(as_json=as_json) as progress:
-        rows = job({"progress": progress, "on_row": ignore_row if as_json else _show})
-    picture = draw_log(rows, out / "training.png")
+        rows = train(progress=progress, on_row=ignore_row if as_json else _print_row)
+    plot = draw_log(rows, out / "training.png")
     best = max(rows, key=lambda row: row.dev)
     if as_json:
-        print_json({"path": str(out), "best": asdict(best), "rows": [asdict(row) for row in rows], "plot": picture})
+        print_json({"path": str(out), "best": asdict(best), "rows": [asdict(row) for row in rows], "plot": plot})
     else:
-        drawn = f" Its picture is {picture}." if picture else " (No picture: pip install 'anncur[plots]'.)"
+        drawn = f" The plot is {plot}." if plot else " (No plot: pip install 'anncur[plots]'.)"
         console().print(f"{out} holds the best model: {best.dev:.3f} at step {best.step}.{drawn}", markup=False)
 
 
-def _show(row: Any) -> None:
+def _print_row(row: LogRow) -> None:
     best = "  best so far" if row.is_best else ""
     loss = "     -" if row.loss is None else f"{row.loss:6.3f}"
-    told = f"epoch {row.epoch + 1}  step {row.step:>6,}  loss {loss}  held-out {row.dev:.3f}{best}"
-    console().print(told, markup=False)
+    line = f"epoch {row.epoch + 1}  step {row.step:>6,}  loss {loss}  held-out {row.dev:.3f}{best}"
+    console().print(line, markup=False)
 
 
-def _given(settings: Any, **options: Any) -> Any:
+def _given(settings: Settings, **options: Any) -> Settings:
     """Settings with the options that were given."""
-    return replace(settings, **{name: value for name, value in options.items() if value is not None})
-
-
-def _one_of(option: str, value: str, *allowed: Any) -> Any:
-    if value not in allowed:
-        raise typer.BadParameter(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
-    return value
+    return replace(settings, **{name: value for name, value in options.items() if value is not None})  # type: ignore[type-var]

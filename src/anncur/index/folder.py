@@ -40,7 +40,7 @@ from anncur.retrievers.loading import load_retrievers
 from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
-from anncur.storage.files import STAGING, FileRecord, is_in_use, make_folder, sync_folder, writer_lock
+from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, writer_lock
 from anncur.storage.items import ItemRows, StoredItems
 from anncur.storage.manifest import (
     DERIVED,
@@ -173,17 +173,11 @@ class FolderBackend:
         if versions(folder):
             raise InputError(f"{folder} holds an index already; save to another place")
         version = self.newest()
+        for _, problem in version.damage():
+            raise DamagedError(f"{self.folder} can't be copied: {problem}; {REPAIR}")
         with writer_lock(folder):
             for name in version.manifest.files:
-                copy = folder / name
-                make_folder(copy.parent)
-                shutil.copyfile(self.folder / name, copy)
-            problems = Version(folder, version.manifest).damage()
-            if problems:
-                raise DamagedError(f"{self.folder} can't be copied: {problems[0][1]}; {REPAIR}")
-            for parent in {parent for name in version.manifest.files for parent in (folder / name).parents}:
-                if parent.is_relative_to(folder):
-                    sync_folder(parent)
+                copy_file(self.folder / name, folder / name)
             publish(folder, version.manifest)
 
     def verify(self) -> list[str]:

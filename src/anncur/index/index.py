@@ -108,7 +108,7 @@ class Index:
         `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32
         or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
         `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
-        `scorer_name`, or the scorer if it was given as a name. `log_queries` and `explore` are as for `open`.
+        `scorer_name`, or the name that the scorer was loaded by. `log_queries` and `explore` are as for `open`.
         `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are scored
         twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C
         included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is scored:
@@ -124,7 +124,7 @@ class Index:
         guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
         watch, calls_before = StabilityWatch(), guarded.calls_made
-        name = scorer_name or (scorer if isinstance(scorer, str) else "")
+        name = scorer_name or guarded.name
         _check_path(path, exact_scores, shard)
         backend: Backend
         with showing(progress) as shown:

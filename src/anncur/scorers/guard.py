@@ -102,11 +102,13 @@ class GuardedScorer:
         scorer: Scorer,
         rules: CallRules,
         *,
+        name: str = "",
         fingerprint: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
         spend: Spend | None = None,
     ) -> None:
         self._scorer = scorer
+        self.name = name  # to load it by again, if it has one
         self._fingerprint = fingerprint
         self._sleep = sleep
         self._jitter = random.Random()
@@ -115,8 +117,14 @@ class GuardedScorer:
 
     def with_rules(self, rules: CallRules, *, fingerprint: str | None = None) -> GuardedScorer:
         """The same scorer under other rules; what it was asked for before still counts."""
-        name = fingerprint or self._fingerprint
-        return GuardedScorer(self._scorer, rules, fingerprint=name, sleep=self._sleep, spend=self._spend)
+        return GuardedScorer(
+            self._scorer,
+            rules,
+            name=self.name,
+            fingerprint=fingerprint or self._fingerprint,
+            sleep=self._sleep,
+            spend=self._spend,
+        )
 
     @property
     def fingerprint(self) -> str:

@@ -62,7 +62,8 @@ def load_scorer(
     own_batch_size = getattr(found, "batch_size", None)
     if isinstance(own_batch_size, int) and own_batch_size > 0:
         changes.setdefault("batch_size", own_batch_size)
-    return GuardedScorer(as_scorer(found), CallRules(**changes), fingerprint=fingerprint)
+    name = str(source) if isinstance(source, (str, Path)) else ""
+    return GuardedScorer(as_scorer(found), CallRules(**changes), name=name, fingerprint=fingerprint)
 
 
 def find_scorer(source: str | Path, *, threads: int | None = None) -> object:

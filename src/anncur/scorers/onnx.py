@@ -2,7 +2,8 @@
 
 Needs ONNX Runtime and tokenizers, which are loaded with the first file, but no torch. Pairs of the same length are
 scored together: nothing is padded but the smallest batches. Each thread scores batches of its own, because threads that
-share every product wait for each other. An item's tokens may be kept (`prepare`) and are then not made again."""
+share every product wait for each other. An index can store the tokens of items (`prepare`), so that they are tokenised
+once."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 BUILTIN = Path(__file__).parent.parent / "assets" / "builtin.onnx"
 TOKENS_PER_BATCH = 1024  # within 4% of 4096 either way, and takes less memory in every thread
 SMALL_BATCH = 256  # tokens; below it, a batch takes in longer pairs although that means padding
-REMEMBERED_BYTES = 64 * 2**20  # of items and their tokens: some 50,000 of a paragraph each
+REMEMBERED_BYTES = 64 * 2**20  # items and their tokens: about 50,000 of a paragraph each
 
 
 class OnnxScorer:
@@ -40,14 +41,14 @@ class OnnxScorer:
 
     `threads` of None takes one for each core that this process may use."""
 
-    batch_size = 1024  # so many pairs hold enough of each length
+    batch_size = 1024  # large enough to hold several pairs of each length
 
-    def __init__(self, whole: bytes, *, threads: int | None = None, where: str = "this model") -> None:
+    def __init__(self, content: bytes, *, threads: int | None = None, where: str = "this model") -> None:
         if threads is not None:
             whole_number("threads", threads, least=1)
-        self.n_threads = threads or usable_cores()  # not `threads`: on another machine the scores are the same
-        self.fingerprint = f"onnx:{hashlib.sha256(whole).hexdigest()[:16]}"
-        self._session = _session(whole, where=where)
+        self.n_threads = threads or usable_cores()  # `threads` isn't part of the fingerprint: scores don't depend on it
+        self.fingerprint = f"onnx:{hashlib.sha256(content).hexdigest()[:16]}"
+        self._session = _session(content, where=where)
         self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="anncur-onnx")
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.tokenizer, n_tokens = _read_metadata(self._session, where)
@@ -71,7 +72,7 @@ class OnnxScorer:
         return self.score_tokens([self.tokenizer.query(query)] * len(items), self._tokens(items))
 
     def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> NDArray[np.float32]:
-        """Raw scores of tokenised queries, each with the item at the same place."""
+        """Raw scores of tokenised queries, each with the item at the same position."""
         scores = np.empty(len(items), dtype=np.float32)
         lengths = [len(query) + len(item) for query, item in zip(queries, items, strict=True)]
 
@@ -86,7 +87,7 @@ class OnnxScorer:
         return scores
 
     def prepare(self, items: Sequence[Item]) -> list[bytes]:
-        """The items' tokens, to be kept as `item.prepared`."""
+        """The items' tokens, to be stored as `item.prepared`."""
         return [tokens.astype(self._kept_as).tobytes() for tokens in self.tokenizer.items(items)]
 
     def _tokens(self, items: Sequence[Item]) -> list[Tokens]:
@@ -98,12 +99,12 @@ class OnnxScorer:
 
 
 def batches(lengths: NDArray[np.int64], *, n_parts: int = 1) -> Iterator[list[int]]:
-    """Places of pairs to be scored together: of one length, unless that gives too small a batch.
+    """Positions of pairs to score together: of one length, unless that makes too small a batch.
 
-    A few pairs still give `n_parts` batches, if these are not too small."""
+    Few pairs are still divided into `n_parts` batches, if these are not too small."""
     most = min(TOKENS_PER_BATCH, max(SMALL_BATCH, int(lengths.sum()) // n_parts))
     batch: list[int] = []
-    width = 0  # the length of its last and longest pair
+    width = 0  # length of the batch's last and longest pair
     for place, length in zip(*_sorted(lengths), strict=True):
         is_large_enough = length != width and len(batch) * width >= SMALL_BATCH
         if batch and (is_large_enough or (len(batch) + 1) * length > most):
@@ -121,17 +122,17 @@ def _sorted(lengths: NDArray[np.int64]) -> tuple[list[int], list[int]]:
 
 
 class _Memo:
-    """Tokens of the items that were seen last, in so many bytes at most."""
+    """Tokens of the items that were scored last, in at most `max_bytes` of memory."""
 
-    def __init__(self, tokenizer: PairTokenizer, most_bytes: int) -> None:
+    def __init__(self, tokenizer: PairTokenizer, max_bytes: int) -> None:
         self._tokenizer = tokenizer
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._n_bytes = 0
         self._lock = threading.Lock()
         self._latest: OrderedDict[tuple[str, str], Tokens] = OrderedDict()
 
     def tokens(self, items: Sequence[Item]) -> list[Tokens]:
-        """The tokens of each, made only if they are not remembered."""
+        """The tokens of each item; only new items are tokenised."""
         with self._lock:
             found = {key: self._latest[key] for key in map(_texts, items) if key in self._latest}
         new = {_texts(item): item for item in items if _texts(item) not in found}
@@ -142,7 +143,7 @@ class _Memo:
                     self._n_bytes += _n_bytes(key, tokens)
                 self._latest[key] = tokens
                 self._latest.move_to_end(key)
-            while self._n_bytes > self._most_bytes:
+            while self._n_bytes > self._max_bytes:
                 self._n_bytes -= _n_bytes(*self._latest.popitem(last=False))
         return [found[_texts(item)] for item in items]
 
@@ -152,21 +153,21 @@ def _texts(item: Item) -> tuple[str, str]:
 
 
 def _n_bytes(key: tuple[str, str], tokens: Tokens) -> int:
-    """What an item takes in memory; a place among the latest takes about as much as a small object of its own."""
+    """The memory that an item takes; four small objects stand for its entry in the ordered dict."""
     return sum(map(sys.getsizeof, (*key, key, tokens, 0, 0, 0, 0)))
 
 
-def _session(whole: bytes, *, where: str) -> InferenceSession:
+def _session(content: bytes, *, where: str) -> InferenceSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Constants are folded, but our operators stay: ONNX Runtime would fuse sums and norms, which was slower.
+    # Folds constants, but doesn't fuse our operators: fused sums and norms were slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
-        return onnxruntime.InferenceSession(whole, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises errors of many kinds
         raise FileFormatError(
             f"{where}: ONNX Runtime can't open it: {error}; copy or export it again, or upgrade onnxruntime"

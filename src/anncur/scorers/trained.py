@@ -1,4 +1,4 @@
-"""Scores pairs with a model's folder in torch: for networks other than BERT, which have no fast graph."""
+"""Scores pairs in torch, with the folder of a network other than BERT: a BERT is exported and needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = (CARD, "config.json", "tokenizer.json", "model.safetensors")
 
 
 class TrainedScorer:
-    """A cross-encoder as `anncur train` leaves it."""
+    """A cross-encoder in a folder that `anncur train` wrote."""
 
     def __init__(self, folder: Path) -> None:
         self._model = load_cross_encoder(folder)
@@ -28,5 +28,5 @@ class TrainedScorer:
         return self.score_tokens([self.tokenizer.query(query)] * len(items), self.tokenizer.items(items))
 
     def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> FloatVector:
-        """Raw scores of tokenised queries, each with the item at the same place."""
+        """Raw scores of tokenised queries, each with the item at the same position."""
         return self._model.score_tokens(queries, items)

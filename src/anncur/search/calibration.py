@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector
 
@@ -25,25 +26,38 @@ class Calibration:
     weights: tuple[tuple[float, ...], ...] = ()
     stops: tuple[tuple[tuple[float, float], ...], ...] = ()
 
-    def apply(self, features: FloatMatrix, *, k: int, n_scored: int) -> FloatVector:
-        """The recall to expect for `k` after `n_scored` pairs, from features of (n_queries, N_RECALL_FEATURES)."""
-        inputs = logistic_inputs(features, np.full(len(features), n_scored))
-        below, above, share = self._neighbours(k)
-        curves = [sigmoid(inputs @ np.array(self.weights[place])) for place in (below, above)]
-        return (1 - share) * curves[0] + share * curves[1]
-
-    def stop_at(self, target: float, *, k: int) -> tuple[float, float]:
-        """The estimate and the number of pairs, either of which ends a search, so that the mean recall is the target.
-
-        Where estimates tell little, the number of pairs decides, and it is a fixed budget. Between two calibrated ks
-        the stricter one rules; beyond the largest, the number of pairs grows with k."""
+    def around(self, k: int) -> tuple[int, int]:
+        """The calibrated ks next to `k`, which are the same for a calibrated one: features are needed for both."""
         below, above, _ = self._neighbours(k)
-        stops = np.maximum(self._stop(below, target), self._stop(above, target))
-        return float(stops[0]), float(stops[1] * max(1.0, k / self.ks[-1]))
+        return self.ks[below], self.ks[above]
 
-    def _stop(self, place: int, target: float) -> FloatVector:
-        columns = np.array(self.stops[place]).T  # estimates and pairs
-        return np.array([np.interp(target, TARGETS, column) for column in columns])
+    def apply(self, features: FloatMatrix, *, k: int, n_scored: int) -> FloatVector:
+        """The recall to expect for `k` after `n_scored` pairs, from features for the ks `around` it.
+
+        `features` is (n_queries, 2, N_RECALL_FEATURES)."""
+        *places, share = self._neighbours(k)
+        estimates = [self._estimate(place, features[:, side], n_scored) for side, place in enumerate(places)]
+        return (1 - share) * estimates[0] + share * estimates[1]
+
+    def is_enough(self, features: FloatMatrix, *, target: float, k: int, n_scored: int) -> NDArray[np.bool_]:
+        """Which queries may stop, so that their mean recall is the target: (n_queries,).
+
+        For a calibrated k, an estimate or a number of pairs suffices, whichever comes first; where estimates tell
+        little, it is a fixed budget. Another k must wait until both ks `around` it have enough; beyond the largest, the
+        number of pairs grows with k. None stops before k items are scored: fewer can't hold the top k."""
+        *places, _ = self._neighbours(k)
+        if n_scored < max(k, self.ks[places[1]]):
+            return np.zeros(len(features), dtype=np.bool_)
+        n_scaled = n_scored / max(1.0, k / self.ks[-1])
+        enough = []
+        for side, place in enumerate(places):
+            threshold, n_pairs = (np.interp(target, TARGETS, column) for column in zip(*self.stops[place], strict=True))
+            enough.append((self._estimate(place, features[:, side], n_scored) >= threshold) | (n_scaled >= n_pairs))
+        return enough[0] & enough[1]
+
+    def _estimate(self, place: int, features: FloatMatrix, n_scored: int) -> FloatVector:
+        inputs = logistic_inputs(features, np.full(len(features), n_scored))
+        return sigmoid(inputs @ np.array(self.weights[place]))
 
     def _neighbours(self, k: int) -> tuple[int, int, float]:
         """The places of the calibrated ks around `k`, and how far it is from the lower to the upper one."""

@@ -18,7 +18,6 @@ from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.calibration import Calibration
 from anncur.search.guesses import best_guesses
 from anncur.search.model import PosteriorModel, PriorMeans
 from anncur.search.settings import PosteriorSettings
@@ -74,10 +73,11 @@ class Posterior:
             search.observe(positions, np.stack([answers[row] for row in active.tolist()]))
             n_scored = search.scored.shape[1]
             if calibration.ks and (block.target_recall is not None or n_scored == block.budget):
-                features = search.recall_features([block.k])[:, 0]
+                features = search.recall_features(calibration.around(block.k))
                 estimates[active] = calibration.apply(features, k=block.k, n_scored=n_scored)
             if block.target_recall is not None:
-                is_short = ~_is_enough(calibration, block, estimates[active], n_scored)
+                target, k = block.target_recall, block.k
+                is_short = ~calibration.is_enough(features, target=target, k=k, n_scored=n_scored)
                 search.keep(np.flatnonzero(is_short))
                 active = active[is_short]
                 if not len(active):
@@ -92,16 +92,6 @@ class Posterior:
         names = ("noise_share", "embedding_share", "n_initial", "min_round_size", "growth")
         given = {name: getattr(self, name) for name in names}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
-
-
-def _is_enough(
-    calibration: Calibration, block: QueryBlock, estimates: FloatVector, n_scored: int
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Which queries may stop. None does before k items are scored: fewer can't hold the top k."""
-    assert block.target_recall is not None
-    threshold, most_pairs = calibration.stop_at(block.target_recall, k=block.k)
-    is_enough = (estimates >= threshold) | (n_scored >= most_pairs)
-    return is_enough & (n_scored >= min(block.k, block.budget))
 
 
 def _for_all(proposals: Sequence[Proposal], active: Positions, n_queries: int) -> list[Proposal]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,15 @@ def publish_file(path: Path, content: bytes) -> None:
             raise LockedError(f"{path} was published by somebody else just now; try again") from None
         finally:
             os.unlink(staged)
+        sync_folder(path.parent)
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a file, with its content and its name on disk."""
+    with storing(path, 0):
+        make_folder(path.parent)
+        shutil.copyfile(source, path)
+        sync_file(path)
         sync_folder(path.parent)
 
 

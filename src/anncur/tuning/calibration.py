@@ -9,7 +9,8 @@ import numpy as np
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.search.calibration import ROUNDING, TARGETS, Calibration, logistic_inputs, sigmoid
 
-CALIBRATED_KS = (1, 2, 5, 10, 20, 50, 100)
+CALIBRATED_KS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100)
+PSEUDO_RECALL = 0.5  # of one more query: where all found everything, the next may not
 THRESHOLDS = np.array([*np.linspace(0.3, 0.9, 13), *np.linspace(0.91, 0.99, 9), 1.0])  # the last is never reached
 UNLIMITED = 1e9  # pairs
 PRIOR = np.array([0.0, 1.0, 0.0, 0.0, 0.0])  # the raw estimate as it is
@@ -38,8 +39,8 @@ def _cheapest_stop(
 ) -> tuple[float, float]:
     """Of the (estimate, pairs) at which stopping gives the target on average, the one that costs least on average.
 
-    A standard error above the target, because other queries may be a little harder than these. `estimates` and `truth`
-    are (n_rounds, n_queries). Where nothing gives it, only the budget ends a search."""
+    A standard error above the target, and with one more query that did badly, because other queries may be harder than
+    these. `estimates` and `truth` are (n_rounds, n_queries). Where nothing gives it, only the budget ends a search."""
     best = (np.inf, 1.0, UNLIMITED)
     queries = np.arange(truth.shape[1])
     for threshold in THRESHOLDS:
@@ -47,8 +48,8 @@ def _cheapest_stop(
         first = np.where(is_enough.any(axis=0), is_enough.argmax(axis=0), len(estimates) - 1)
         for last, most_pairs in enumerate(n_scored.tolist()):
             stops = np.minimum(first, last)
-            reached = truth[stops, queries]
-            if reached.mean() - reached.std() / np.sqrt(len(queries)) >= target - ROUNDING:
+            reached = np.append(truth[stops, queries], PSEUDO_RECALL)
+            if reached.mean() - reached.std() / np.sqrt(len(reached)) >= target - ROUNDING:
                 best = min(best, (float(n_scored[stops].mean()), float(threshold), most_pairs))
                 break  # later rounds only cost more
     return best[1], best[2]

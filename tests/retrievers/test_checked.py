@@ -1,0 +1,135 @@
+"""What retrievers of users' own give is checked: numbers for all items, or (id, score) pairs of some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.arrays import FloatMatrix
+from worlds import World, low_rank_scores
+
+
+class Vectors:
+    """A vector database: embeddings by item id, of which `scores` gives something."""
+
+    name = "vectors"
+
+    def __init__(self, world: World, *, spoil: float | None = None, n_best: int | None = None) -> None:
+        self._columns = {item.id: column for column, item in enumerate(world.items)}
+        self._world = world
+        self._spoil = spoil
+        self._n_best = n_best
+
+    def fit(self, items: Iterable[anncur.Item]) -> None:
+        self._ids = [item.id for item in items]
+        self._positions = [self._columns[item_id] for item_id in self._ids]
+
+    def scores(self, queries: Sequence[anncur.Query]) -> Any:
+        rows = [self._row(query) for query in queries]
+        if self._n_best is not None:
+            return [self._best(row) for row in rows]
+        return np.stack(rows)
+
+    def _row(self, query: anncur.Query) -> FloatMatrix:
+        exact = self._world.exact_scores[self._world.queries.index(query.text)][self._positions]
+        row = exact + np.random.default_rng(0).normal(size=len(exact))
+        if self._spoil is not None:
+            row[np.argsort(row)[:-20]] = self._spoil
+        return row.astype(np.float32)
+
+    def _best(self, row: FloatMatrix) -> Iterable[tuple[str, float]]:
+        return ((self._ids[place], float(row[place])) for place in np.argsort(-row)[: self._n_best].tolist())
+
+
+@pytest.fixture
+def world() -> World:
+    return World(low_rank_scores(30, 300, rank=4, noise=0.2))
+
+
+@pytest.mark.parametrize("spoil", [np.nan, -np.inf], ids=["NaN", "-inf"])
+def test_an_object_that_gives_numbers_that_are_not_finite_is_refused_before_anything_is_paid_for(
+    world: World, spoil: float
+) -> None:
+    with pytest.raises(anncur.RetrieverError, match=r"must give finite numbers.*\(id, score\) pairs"):
+        world.index(12, retrievers=[Vectors(world, spoil=spoil)])
+    assert not world.scorer.pairs
+
+
+@pytest.mark.parametrize("answer", [np.zeros(300), np.zeros((1, 299)), [["a"] * 300], None, 7.0])
+def test_an_answer_of_another_shape_or_kind_is_refused(world: World, answer: Any) -> None:
+    class Odd(Vectors):
+        def scores(self, queries: Sequence[anncur.Query]) -> Any:
+            return answer
+
+    with pytest.raises(anncur.RetrieverError, match="vectors"):
+        world.index(12, retrievers=[Odd(world)])
+
+
+def test_a_retriever_may_know_only_its_best_items(world: World) -> None:
+    index = world.index(12, retrievers=[Vectors(world, n_best=60)])
+    whole = world.index(12, retrievers=[Vectors(world)])
+    query = world.queries[20]
+    best = whole.search(query, k=10, budget=40, method="rerank")
+    assert index.search(query, k=10, budget=40, method="rerank").ids == best.ids
+    deeper = index.search(query, k=10, budget=100, method="rerank")
+    assert deeper.calls == 100, "behind the known items come the others"
+    recall = np.mean([found(index, world, query) for query in range(12, 30)])
+    assert recall > 0.9
+
+
+def found(index: anncur.Index, world: World, query: int) -> float:
+    hits = index.search(world.queries[query], k=10, budget=60)
+    return len(set(hits.ids) & set(world.brute_force(query, 10))) / 10
+
+
+def test_a_function_may_give_pairs_too_and_nothing_at_all_for_some_queries(world: World) -> None:
+    def some(query: anncur.Query, items: Sequence[anncur.Item]) -> list[tuple[str, float]]:
+        return [] if query.text == "query 13" else [("i7", 2.0), ("i3", 1.0)]
+
+    index = world.index(12, retrievers=[some])
+    assert index.search("query 14", k=2, budget=2, method="rerank").calls == 2
+    assert set(index.search("query 14", k=2, budget=2, method="rerank").ids) == {"i7", "i3"}
+    assert len(index.search("query 13", k=2, budget=5, method="rerank")) == 2
+
+
+def test_an_id_that_is_not_there_is_an_error_with_its_name(world: World) -> None:
+    def wrong(query: anncur.Query, items: Sequence[anncur.Item]) -> list[tuple[str, float]]:
+        return [("nobody", 2.0)]
+
+    with pytest.raises(anncur.UnknownIdError, match="nobody"):
+        world.index(12, retrievers=[wrong])
+
+
+@pytest.mark.parametrize("on_disk", [True, False], ids=["on disk", "in memory"])
+def test_adding_an_item_that_a_retriever_has_no_vector_for_is_refused_and_nothing_changes(
+    world: World, tmp_path: Path, on_disk: bool
+) -> None:
+    path = tmp_path / "x.anncur" if on_disk else None
+    retriever = Vectors(world)
+    index = anncur.Index.build(world.items, world.scorer, world.queries[:12], path=path, retrievers=[retriever])
+    before = index.info.version
+    world.scorer.pairs.clear()
+    with pytest.raises(anncur.RetrieverError, match="the retriever vectors failed to fit 301 items with KeyError"):
+        index.add([anncur.Item("new", "a new one")])
+    assert index.info.version == before
+    assert not world.scorer.pairs, "nothing was paid for"
+    assert len(index.search(world.queries[20], k=3)) == 3
+
+
+def test_a_retriever_can_be_named_and_is_found_again_by_that_name(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "def by_length(query, items):\n    return [len(item.text) for item in items]\n"
+    (tmp_path / "my_retrievers.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "my_retrievers:by_length"
+    anncur.Index.build(world.items, world.scorer, world.queries[:12], path=tmp_path / "x.anncur", retrievers=[name])
+    index = anncur.Index.open(tmp_path / "x.anncur", world.scorer)
+    assert index.info.retrievers == (name,)
+    hits = index.search(world.queries[20], k=3, budget=200, method=anncur.Rerank(name))
+    assert all(len(world.items[position].text) == 19 for position in hits.trace[0].positions.tolist())
