@@ -30,7 +30,7 @@ check: $(STAMP)  ## what CI runs: format, lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
 
-fmt: $(STAMP)  ## format, and mend what the linter can
+fmt: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -51,10 +51,10 @@ ifdef SCIFACT
 	$(BIN)/anncur bench report "$(WORK)/scifact/rows.jsonl" --out docs/reproduction/scifact
 endif
 
-model: $(STAMP)  ## make the built-in model anew: make model DATA=wordnet-linking WORK=folder (hours)
+model: $(STAMP)  ## make the built-in model again: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"
 
-docs: $(STAMP)  ## write docs/cli.md anew from the commands' help
+docs: $(STAMP)  ## write docs/cli.md from the commands' help
 	$(BIN)/python scripts/make_cli_reference.py
 
 $(VENV)/bin/python:

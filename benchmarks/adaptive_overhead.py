@@ -1,38 +1,33 @@
 """What adaptive search costs beyond the scorer's own time: posterior against ADACUR solved from scratch, and against as
 many bare products with top-k as there are rounds.
 
-    python benchmarks/adaptive_overhead.py [--profile] [--out benchmarks/results/adaptive_overhead.jsonl]
+    python benchmarks/adaptive_overhead.py [--profile]
 
 All sides take turns in one process, so a noisy machine disturbs all of them; the ratios of the medians are what counts.
-The built-in cross-encoder's own time for as many calls is measured on the bundled sample, in the same run."""
+The built-in cross-encoder's own time for as many pairs is measured on the bundled sample, in the same run."""
 
 from __future__ import annotations
 
-import argparse
 import cProfile
-import json
 import pstats
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import anncur
 from anncur.datasets.sample import sample_items, sample_test_queries
-from anncur.evaluation.rows import circumstances
-from turns import bare_search, overhead, take_turns
+from common import bare_search, new_parser, overhead, take_turns, write_rows
 
 N_ITEMS, N_ANCHORS, BUDGET, N_ROUNDS, K = 10_000, 500, 200, 10, 10
 AT_ROUND = BUDGET // N_ROUNDS
 RANK, N_TESTS, AT_ONCE = 120, 64, 64
 N_TURNS = 7
-RESULTS = Path(__file__).parent / "results" / "adaptive_overhead.jsonl"
 
 
 class TimedScorer:
-    """A matrix of scores whose energy falls as one over the direction's number; knows how long it took to answer."""
+    """A matrix of scores whose components shrink as one over their number; adds up the time that it took to answer."""
 
     fingerprint = "timed"
 
@@ -53,8 +48,7 @@ class TimedScorer:
 
 def main() -> None:
     """Measure one query at a time and blocks of 64, print a table, and write rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = new_parser(__doc__, "adaptive_overhead.jsonl")
     parser.add_argument("--profile", action="store_true", help="show where the time of posterior goes")
     arguments = parser.parse_args()
     scorer = TimedScorer()
@@ -67,17 +61,16 @@ def main() -> None:
     tests = [anncur.Query(text, str(N_ANCHORS + number)) for number, text in enumerate(queries[N_ANCHORS:])]
     if arguments.profile:
         show_profile(index, tests)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.out.open("w") as file:
-        for row in rows(scorer, index, tests):
-            file.write(json.dumps({**circumstances(), **row}) + "\n")
-            print(f"{row['way']:<46} {row['at_once']:>3} at once {row['ms']:>9.2f} ms per query")
+    measured = rows(scorer, index, tests)
+    write_rows(arguments.out, measured)
+    for row in measured:
+        print(f"{row['way']:<46} {row['at_once']:>3} at once {row['ms']:>9.2f} ms per query")
 
 
 def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) -> list[dict[str, Any]]:
-    """Milliseconds per query of every way."""
+    """Milliseconds per query of every method, and of what it is compared with."""
     methods = {
-        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(n_initial=AT_ROUND, first=AT_ROUND, growth=0.0),
+        f"posterior, {N_ROUNDS} rounds": anncur.Posterior(n_initial=AT_ROUND, min_round_size=AT_ROUND, growth=0.0),
         "posterior, its own rounds": anncur.Posterior(),
         f"adacur, {N_ROUNDS} rounds": anncur.Adacur(),
     }
@@ -85,20 +78,20 @@ def rows(scorer: TimedScorer, index: anncur.Index, tests: list[anncur.Query]) ->
     item_vectors = np.ascontiguousarray(anchor_scores.T)
     found = []
     for n_queries in (1, AT_ONCE):
-        ways: dict[str, Callable[[], float]] = {
+        variants: dict[str, Callable[[], float]] = {
             name: lambda n=n_queries, method=method: overhead(
                 lambda: index.search_many(tests[:n], K, BUDGET, method=method), scorer
             )
             for name, method in methods.items()
         }
-        ways[f"{N_ROUNDS} bare products with top-k"] = lambda n=n_queries: bare(item_vectors, n)
+        variants[f"{N_ROUNDS} bare products with top-k"] = lambda n=n_queries: bare(item_vectors, n)
         if n_queries == 1:  # it has no blocks: every query's anchors are its own
-            ways["adacur from scratch"] = lambda: from_scratch(anchor_scores, scorer.exact_scores[N_ANCHORS])
+            variants["adacur from scratch"] = lambda: from_scratch(anchor_scores, scorer.exact_scores[N_ANCHORS])
         else:
-            ways["built-in cross-encoder itself"] = built_in
-        for way, seconds in take_turns(ways, n_turns=N_TURNS).items():
-            shared = {"way": way, "at_once": n_queries, "n_items": N_ITEMS, "n_anchors": N_ANCHORS, "budget": BUDGET}
-            per_query = seconds / (1 if way.startswith("built-in") else n_queries)
+            variants["built-in cross-encoder itself"] = built_in
+        for name, seconds in take_turns(variants, n_turns=N_TURNS).items():
+            shared = {"way": name, "at_once": n_queries, "n_items": N_ITEMS, "n_anchors": N_ANCHORS, "budget": BUDGET}
+            per_query = seconds / (1 if name.startswith("built-in") else n_queries)
             found.append({**shared, "ms": 1000 * per_query})
     return found
 
@@ -125,10 +118,10 @@ def from_scratch(anchor_scores: np.ndarray, exact_scores: np.ndarray) -> float:
 
 
 def built_in() -> float:
-    """Seconds that the built-in cross-encoder takes for one query's calls."""
+    """Seconds that the built-in cross-encoder takes for one query's pairs."""
     scorer = anncur.load_scorer("builtin")
     query, items = sample_test_queries()[0], list(sample_items())[:BUDGET]
-    scorer.score(query, items[:8])  # its first call reads the model
+    scorer.score(query, items[:8])  # its first request reads the model
     started = time.perf_counter()
     scorer.score(query, items)
     return time.perf_counter() - started

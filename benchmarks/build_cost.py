@@ -1,6 +1,6 @@
 """What a build costs beyond the scorer, how its memory grows, and how fast an index opens.
 
-    python benchmarks/build_cost.py [--out benchmarks/results/build_cost.jsonl]
+    python benchmarks/build_cost.py
 
 1. Time outside the scorer, as a share of a build with a scorer of 1 ms per pair: the scorer only pretends to take that
    long, so that the share can be measured in minutes instead of hours.
@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -25,13 +24,11 @@ import numpy as np
 
 import anncur
 from anncur.errors import UnstableScorerWarning
-from anncur.evaluation.rows import circumstances
-from anncur.index.build import Settings
 from anncur.scores import StoredChunks
 from anncur.storage.files import record_file, writer_lock
 from anncur.storage.segments import begin_segment
+from common import new_parser, write_rows
 
-RESULTS = Path(__file__).parent / "results" / "build_cost.jsonl"
 SECONDS_PER_PAIR = 0.001
 
 
@@ -56,22 +53,19 @@ class TimedScorer:
 
 def main() -> None:
     """Measure all three, print them, and write rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = new_parser(__doc__, "build_cost.jsonl")
     parser.add_argument("--only-build", type=int, help=argparse.SUPPRESS)  # the child process of the second part
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.only_build:
             build(Path(folder) / "x.anncur", arguments.only_build, n_queries=50)
             status = Path("/proc/self/status").read_text()
-            print(re.search(r"VmHWM:\s+(\d+) kB", status)[1])  # of this process alone, unlike what getrusage tells
+            print(re.search(r"VmHWM:\s+(\d+) kB", status)[1])  # of this process alone, unlike getrusage
             return
-        rows = [time_outside_the_scorer(Path(folder)), *peak_memory(), n_initial(Path(folder))]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.out.open("w") as file:
-        for row in rows:
-            print(row)
-            file.write(json.dumps({**circumstances(), "seed": 0, **row}) + "\n")
+        rows = [time_outside_the_scorer(Path(folder)), *peak_memory(), opening(Path(folder))]
+    for row in rows:
+        print(row)
+    write_rows(arguments.out, [{"seed": 0, **row} for row in rows])
 
 
 def items(n_items: int) -> Iterator[anncur.Item]:
@@ -109,16 +103,17 @@ def peak_memory() -> Iterator[dict[str, Any]]:
         yield {"what": "peak memory of a build", "n_items": n_items, "peak_mb": int(shown) / 1024}
 
 
-def n_initial(folder: Path) -> dict[str, Any]:
+def opening(folder: Path) -> dict[str, Any]:
     """A million items and 200 anchor queries, with random scores written straight into the matrix."""
     path, scorer = folder / "large.anncur", anncur.load_scorer(TimedScorer())
     parsed = [anncur.Query(text) for text in queries(200)]
     with writer_lock(path):
-        draft = begin_segment(path, items(1_000_000), parsed, scorer, settings=Settings(), is_first=True)
-        chunks = StoredChunks(str(path / "segments" / draft.name / "scores"), draft.plan)
+        large = {"dtype": "float32", "items_per_chunk": None, "is_first": True}
+        segment = begin_segment(path, items(1_000_000), parsed, scorer, **large)
+        chunks = StoredChunks(str(path / "segments" / segment.name / "scores"), segment.spec)
         rng = np.random.default_rng(0)
-        for chunk in range(draft.plan.n_chunks):
-            start, stop = draft.plan.chunk_range(chunk)
+        for chunk in range(segment.spec.n_chunks):
+            start, stop = segment.spec.chunk_range(chunk)
             chunks.write(chunk, rng.normal(size=(stop - start, 200)).astype(np.float32))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnstableScorerWarning)  # random scores are not those of this scorer

@@ -1,6 +1,6 @@
 """Dual encoders as first stages: how much of the cross-encoder's true top k is among their best items.
 
-    python benchmarks/distilled.py MODEL… [--out benchmarks/results/distilled.jsonl]
+    python benchmarks/distilled.py MODEL…
 
 MODEL is the folder of a dual encoder, trained on links or distilled from the bundled index (`anncur distill
 src/anncur/assets/sample/animals.anncur`); the untouched MiniLM and the lexical retrievers stand beside them. The world
@@ -9,37 +9,33 @@ training."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anncur.datasets.sample import sample_items, sample_test_queries, sample_test_scores
-from anncur.evaluation.rows import circumstances
+from anncur.evaluation.protocol import points
 from anncur.ranking import top_k
 from anncur.retrievers.loading import load_retriever
+from common import new_parser, write_rows
 
-CELLS = [(k, budget) for k in (1, 10, 50, 100) for budget in (50, 100, 200) if budget > k]
+POINTS = points(budgets=(50, 100, 200))
 OTHERS = ("tfidf", "bm25", "minilm")
-RESULTS = Path(__file__).parent / "results" / "distilled.jsonl"
 
 
 def main() -> None:
-    """Print a table, and write a row for every model and cell."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print a table, and write a row for every model, k and budget."""
+    parser = new_parser(__doc__, "distilled.jsonl")
     parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    print(f"{'k, budget':<16}" + "".join(f"{f'{k}, {budget}':>10}" for k, budget in CELLS))
+    print(f"{'k, budget':<16}" + "".join(f"{f'{k}, {budget}':>10}" for k, budget in POINTS))
     rows = []
     for source in (*OTHERS, *map(str, options.models)):
         found = measure(source)
         rows += found
         print(f"{Path(source).name:<16}" + "".join(f"{100 * row['recall']:>10.1f}" for row in found), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("".join(json.dumps({**circumstances(), **row}) + "\n" for row in rows))
+    write_rows(options.out, rows)
 
 
 def measure(source: str) -> list[dict[str, Any]]:
@@ -55,7 +51,7 @@ def measure(source: str) -> list[dict[str, Any]]:
             "budget": budget,
             "recall": float(np.mean([np.isin(top_k(true, k), top_k(row, budget)).mean() for row, true in pairs])),
         }
-        for k, budget in CELLS
+        for k, budget in POINTS
     ]
 
 

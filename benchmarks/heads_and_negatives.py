@@ -10,7 +10,6 @@ FOLDER, and not made again."""
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,24 @@ from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.linking import by_scorer, link, sample_mentions
-from anncur.evaluation.rows import circumstances
 from anncur.factors.cur import numerical_rank, variance_rank
 from anncur.progress import Progress
+from anncur.reproduction.matrix import PAPER_TOLERANCE
 from anncur.retrievers.loading import load_retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
-from anncur.training.jobs import CrossEncoderJob, DataSettings, NegativeKind, train_cross_encoder
+from anncur.training.jobs import CrossEncoderJob, DataSettings, NegativeKind, preset, train_cross_encoder
 from anncur.training.loop import LogRow
-from anncur.training.presets import preset
+from common import new_parser, write_rows
 
 HEADS, KINDS = ("emb", "cls"), ("random", "tfidf", "mined")
 SHARES = (0.90, 0.95, 0.99)
-PAPER_TOLERANCE = 1.2e-3  # of float32 at the paper's 3,374 x 10,031
-RESULTS = Path(__file__).parent / "results" / "heads_and_negatives.jsonl"
 
 
 def main() -> None:
     """Print a table, and write a row for every model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, "heads_and_negatives.jsonl")
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where trainings and matrices are kept")
     parser.add_argument("--teacher", type=Path, help="a larger cross-encoder to agree with; none by default")
@@ -53,14 +50,12 @@ def main() -> None:
     parser.add_argument("--world", default="noun.animal", help="whose score matrix is measured")
     parser.add_argument("--shape", type=int, nargs=2, default=(200, 400), help="mentions and entities of the matrix")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     with show_progress(as_json=False) as progress:
         rows = measure(options, progress)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("".join(json.dumps({**circumstances(), **row}) + "\n" for row in rows))
+    write_rows(options.out, rows)
     for row in rows:
         print(row)
 
@@ -108,7 +103,7 @@ def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: 
         layers=options.layers,
         teacher=options.teacher,
         text=replace(chosen.text, query_length=32, item_length=32),
-        kind=kind,
+        negative_kind=kind,
         negatives=chosen.negatives,
         mentions_per_batch=4,
         train=replace(chosen.train, learning_rate=1e-4, evaluations=3),
@@ -117,14 +112,14 @@ def train(head: Any, kind: NegativeKind, options: argparse.Namespace, progress: 
 
 
 def ranks(matrix: FloatMatrix) -> dict[str, Any]:
-    """By a tolerance of float32, by the paper's, and by the energy around the mean."""
+    """By a tolerance of float32, by the paper's, and by the variance around the mean."""
     own = numerical_rank(matrix)
     return {
         "matrix": list(matrix.shape),
         "rank": own.rank,
         "tolerance": own.tolerance,
         "rank_at_the_papers_tolerance": numerical_rank(matrix, tolerance=PAPER_TOLERANCE).rank,
-        **{f"energy_rank_{share:.0%}": variance_rank(matrix - matrix.mean(), share) for share in SHARES},
+        **{f"variance_rank_{share:.0%}": variance_rank(matrix - matrix.mean(), share) for share in SHARES},
     }
 
 

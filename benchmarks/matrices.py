@@ -3,8 +3,8 @@
     python benchmarks/matrices.py DATA --work FOLDER --scorer builtin|maxsim|MODEL [--world noun.animal]
 
 DATA is in ZESHEL's layout. Mentions of a test world are the queries, its entities the items; both are drawn at random,
-the right entities of the mentions among them. Scoring can be stopped at any moment: run the same again, and it goes on
-where it was. `maxsim` is the late interaction of late_interaction.py."""
+the right entities of the mentions among them. Scoring can be stopped at any moment: run the same again, and it
+resumes. `maxsim` is the late interaction of late_interaction.py."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ import numpy as np
 from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import Mention, Zeshel
-from anncur.evaluation.tasks import Task
+from anncur.evaluation.worlds import ScoredWorld
 from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
+from common import new_parser, write_rows
 from late_interaction import MaxSim, MiniLMTokens
 
 QUERIES_AT_ONCE = 10
@@ -33,7 +34,7 @@ ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were to be drawn."""
+    """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were asked for."""
 
     mentions: list[Mention]
     items: list[Item]
@@ -59,13 +60,13 @@ def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
     return World(chosen, [item for item in entities if item.id in drawn], world, (n_queries, n_items))
 
 
-def read_task(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> Task:
+def score_world(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> ScoredWorld:
     """A world with its exact scores, as experiments take it."""
     exact_scores = matrix(world, scorer, work, progress, n_rows=n_rows)
     mentions = world.mentions[: len(exact_scores)]
     documents = [mention.document_id for mention in mentions]
     queries = [mention.query for mention in mentions]
-    return Task(world.name, queries, documents, world.items, exact_scores, scorer_name=Path(scorer).name)
+    return ScoredWorld(world.name, queries, documents, world.items, exact_scores, scorer_name=Path(scorer).name)
 
 
 def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> FloatMatrix:
@@ -106,32 +107,32 @@ def make_parser(
     world: str = "noun.animal",
     n_queries: int | None = None,
     n_seeds: int | None = None,
-    out: Path | None = None,
+    out: str = "",
 ) -> argparse.ArgumentParser:
     """The options that benchmarks on a matrix share, with these defaults; without one, an option is left out."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(about, out)
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where matrices are kept")
     parser.add_argument("--scorer", default=scorer)
     parser.add_argument("--world", default=world)
     if n_queries is not None:
-        parser.add_argument("--queries", type=int, default=n_queries, help="so many mentions are queries")
+        parser.add_argument("--queries", type=int, default=n_queries, help="the number of mentions that are queries")
     if n_seeds is not None:
         parser.add_argument("--seeds", type=int, default=n_seeds)
-    if out is not None:
-        parser.add_argument("--out", type=Path, default=out)
     return parser
 
 
 def main() -> None:
     """Make a matrix, or what is missing of it."""
-    parser = make_parser(__doc__, n_queries=700)
+    parser = make_parser(__doc__, n_queries=700, out="matrices.jsonl")
     parser.add_argument("--items", type=int, default=5000)
-    parser.add_argument("--rows", type=int, help="score only so many of the queries for now (default: all)")
+    parser.add_argument("--rows", type=int, help="score only the first queries for now (default: all)")
     options = parser.parse_args()
     world = read_world(options.data, options.world, options.queries, options.items)
     with show_progress(as_json=False) as progress:
         made = matrix(world, options.scorer, options.work, progress, n_rows=options.rows)
+    row = {"world": world.name, "scorer": options.scorer, "shape": list(made.shape), "spread": float(made.std())}
+    write_rows(options.out, [row])
     print(f"{options.scorer}: {made.shape[0]:,} queries x {made.shape[1]:,} items, spread {made.std():.3f}")
 
 

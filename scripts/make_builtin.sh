@@ -4,8 +4,8 @@
 #
 #     bash scripts/make_builtin.sh DATA WORK
 #
-# DATA is the folder wordnet-linking, WORK keeps checkpoints and caches. Every stage can be stopped at any moment: run
-# the same again, and it goes on where it was. About three hours on two cores.
+# DATA is the folder wordnet-linking, WORK keeps checkpoints and caches. Every stage can be stopped at any moment: the
+# same command resumes it. About three hours on two cores.
 set -euo pipefail
 data=$1
 work=$2
@@ -19,10 +19,10 @@ done
 shared=(--cache "$work/cache" "${worlds[@]}")
 
 # A six-layer teacher that starts from all of MiniLM.
-anncur train cross-encoder "$data" --head emb --mentions 4000 --batch 4 --evaluations 8 "${shared[@]}" \
+anncur train cross-encoder "$data" --head emb --mentions 4000 --mentions-per-batch 4 --evaluations 8 "${shared[@]}" \
     --out "$work/teacher"
 
-# Three layers agree with the teacher, and then learn to do with less context; the [CLS] twin stays as it is.
+# Three layers match the teacher's scores, and then train on shorter contexts; the [CLS] model does the former only.
 small=(--teacher "$work/teacher" --query-length 32 --item-length 32 "${shared[@]}")
 for head in emb cls; do
     anncur train cross-encoder "$data" --head "$head" --layers 3 --mentions 8000 --evaluations 4 --learning-rate 1e-4 \

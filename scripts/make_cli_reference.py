@@ -14,13 +14,13 @@ INTRODUCTION = """\
 # Command line
 
 Written by `make docs` from the commands' help. Results go to standard output, progress and errors to standard error.
-Exit codes: 0 done, 1 an error that you can mend, 2 wrong usage, 70 a bug in anncur, 130 interrupted,
-141 nobody reads the output.
+Exit codes: 0 done, 1 an error that you can repair, 2 wrong usage, 70 a bug in anncur, 130 interrupted,
+141 the output was closed.
 """
 
 
 def reference() -> str:
-    """The whole page."""
+    """The full page."""
     return "\n".join([INTRODUCTION, section(), *(section(*words) for words in all_commands())])
 
 

@@ -1,21 +1,28 @@
-"""Write the golden index of the current format, which tests/reliability/test_golden.py opens for ever after.
+"""Write the golden index of the current format, which tests/reliability/test_golden.py opens in every later version.
 
-    python scripts/make_golden.py
+    python scripts/make_golden.py [--out FOLDER]
 
-Run once for each format, and never again for an old one: what it wrote then is what users have on their disks. The
-digest that it shows goes into the test."""
+Run once for each format, and never again for an old one: what it wrote then is what users have on their disks. It
+prints the digest that the test compares with."""
 
 from __future__ import annotations
 
+import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import anncur
+from anncur.storage.files import LOCK, LOCKS, WRITER
 from anncur.storage.manifest import FORMATS
 
-OUT = Path(__file__).parent.parent / "tests" / "reliability" / "golden" / f"format-{FORMATS[-1]}"
-QUERIES = ["a [bat] that eats fruit", "birds of the night", "the largest cat"]
+GOLDEN = Path(__file__).parent.parent / "tests" / "reliability" / "golden" / f"format-{FORMATS[-1]}"
+QUERIES: list[anncur.Query | str] = [
+    anncur.Query.marked("a [bat] that eats fruit"),
+    "birds of the night",
+    "the largest cat",
+]
 ITEMS = [
     anncur.Item("fox", "A flying fox eats figs and mangoes", "Flying fox", {"wings": True}),
     anncur.Item("owl", "An owl hunts at night", "Owl", {"wings": True}),
@@ -41,14 +48,19 @@ class LettersInCommon:
 
 
 def main() -> None:
-    """Build, add and remove, and keep just what the last version needs."""
-    if OUT.exists():
-        sys.exit(f"{OUT} is there; a golden index is never written twice")
-    index = anncur.Index.build(ITEMS, LettersInCommon(), QUERIES, path=OUT, items_per_chunk=2)
+    """Build, add and remove, and keep only the files of the last version."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=GOLDEN)
+    out: Path = parser.parse_args().out
+    if out.exists():
+        sys.exit(f"{out} exists; a golden index is never written twice")
+    index = anncur.Index.build(ITEMS, LettersInCommon(), QUERIES, path=out, items_per_chunk=2)
     index.add(ADDED)
     index.remove(["dodo"])
     index.gc()
-    (OUT / "lock").unlink()
+    for name in (LOCK, WRITER):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / LOCKS, ignore_errors=True)
     sys.stdout.write(f"{index.digest()}\n")
 
 

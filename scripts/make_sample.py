@@ -1,9 +1,9 @@
 """Make the texts of the bundled sample: a small world of animals, and mentions of them.
 
-    python scripts/make_sample.py path/to/wordnet-linking
+    python scripts/make_sample.py path/to/wordnet-linking [--out FOLDER]
 
 Reads a folder in ZESHEL's layout, writes into src/anncur/assets/sample/. Anchor and test mentions come from different
-documents, so that no sentence is on both sides. `make_sample_scores.py` makes the rest of the sample."""
+documents, so that no sentence is in both. `make_sample_scores.py` makes the rest of the sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-OUT = Path(__file__).parent.parent / "src" / "anncur" / "assets" / "sample"
+SAMPLE = Path(__file__).parent.parent / "src" / "anncur" / "assets" / "sample"
 WORLD = "noun.animal"
 N_ITEMS, N_ANCHORS, N_TEST = 2000, 150, 50
 CONTEXT = 12  # words on either side of a mention
@@ -26,9 +26,11 @@ def main() -> None:
     """Write corpus, queries and licence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder wordnet-linking")
-    data: Path = parser.parse_args().data
+    parser.add_argument("--out", type=Path, default=SAMPLE)
+    options = parser.parse_args()
+    data, out = options.data, options.out
     rng = np.random.default_rng(0)
-    OUT.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     mentions = [m for m in read_lines(data / "mentions" / "test.json") if m["corpus"] == WORLD]
     anchor_mentions, test_mentions = split_by_document(mentions, rng)
     items = choose_items(list(read_lines(data / "documents" / f"{WORLD}.json")), anchor_mentions + test_mentions, rng)
@@ -38,8 +40,8 @@ def main() -> None:
         for name, chosen in (("anchor_queries", anchor_mentions), ("test_queries", test_mentions))
     }
     for name, rows in {"corpus": items, **queries}.items():
-        write_lines(OUT / f"{name}.jsonl", rows)
-    shutil.copyfile(data / "LICENSE", OUT / "LICENSE.wordnet")
+        write_lines(out / f"{name}.jsonl", rows)
+    shutil.copyfile(data / "LICENSE", out / "LICENSE.wordnet")
 
 
 def split_by_document(mentions: list[dict[str, Any]], rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
@@ -48,9 +50,9 @@ def split_by_document(mentions: list[dict[str, Any]], rng: np.random.Generator) 
     of_test = set(documents[: len(documents) // 4])
     chosen: tuple[list[Any], list[Any]] = ([], [])
     for mention in (mentions[position] for position in rng.permutation(len(mentions))):
-        embeddings_of = chosen[mention["context_document_id"] in of_test]
-        if sum(m["label_document_id"] == mention["label_document_id"] for m in embeddings_of) < 4:
-            embeddings_of.append(mention)
+        part = chosen[mention["context_document_id"] in of_test]
+        if sum(m["label_document_id"] == mention["label_document_id"] for m in part) < 4:
+            part.append(mention)
     return chosen[0][:N_ANCHORS], chosen[1][:N_TEST]
 
 
@@ -69,7 +71,7 @@ def choose_items(
 
 
 def as_query(mention: dict[str, Any], text: list[str]) -> dict[str, Any]:
-    """A mention with its context, the span counted in characters, and the entity that it means."""
+    """A mention with its context, its span in characters, and its gold entity."""
     start, end = mention["start_index"], mention["end_index"] + 1
     before, inside, after = text[max(0, start - CONTEXT) : start], text[start:end], text[end : end + CONTEXT]
     first = sum(len(word) + 1 for word in before)

@@ -42,8 +42,10 @@ def test_every_method_takes_more_anchors_than_columns_and_a_single_column(method
 @pytest.mark.parametrize("method", ANCHOR_METHODS)
 def test_the_same_seed_gives_the_same_order(method: str) -> None:
     scores = low_rank_scores(10, 80, rank=4, noise=0.1)
-    orders = [choose_anchors(scores, n_anchors=20, method=method, rng=np.random.default_rng(5)) for _ in range(2)]
-    np.testing.assert_array_equal(*orders)
+    first, second = (
+        choose_anchors(scores, n_anchors=20, method=method, rng=np.random.default_rng(5)) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("method", ANCHOR_METHODS)
@@ -77,8 +79,8 @@ def test_each_pivot_is_the_column_farthest_from_the_span_of_those_before() -> No
     pivots = choose_pivots(scores, 8, np.random.default_rng(0))
     for count in range(8):
         basis, _ = np.linalg.qr(scores[:, pivots[:count]])
-        rest = np.linalg.norm(scores - basis @ (basis.T @ scores), axis=0)
-        assert rest[pivots[count]] == pytest.approx(rest.max())
+        residuals = np.linalg.norm(scores - basis @ (basis.T @ scores), axis=0)
+        assert residuals[pivots[count]] == pytest.approx(residuals.max())
 
 
 def test_medoids_find_one_column_in_every_cluster() -> None:

@@ -13,10 +13,10 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "caching", "importing", "numbers", "progress", "threads"],
+    ["arrays", "caching", "importing", "notebook", "numbers", "progress", "threads"],
     ["items"],
     ["ranking", "tokens"],
-    ["datasets", "models", "notebook"],
+    ["datasets", "models"],
     ["scorers", "retrievers"],
     ["scores", "factors"],
     ["anchors"],
@@ -57,11 +57,16 @@ def part(file: Path) -> str:
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+class WithoutTypes(ast.NodeTransformer):
+    """Takes away imports for types alone, which may point both ways."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:  # noqa: N802
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+
 def imported_parts(file: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []  # for types alone, which may point both ways
+    for node in ast.walk(WithoutTypes().visit(ast.parse(file.read_text()))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             names |= {
@@ -87,6 +92,12 @@ def test_importing_anncur_loads_nothing_heavy() -> None:
     program = f"import sys, anncur; print([name for name in {HEAVY} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_anncur_is_imported_where_there_is_no_fcntl() -> None:
+    """As on Windows."""
+    program = "import sys; sys.modules['fcntl'] = None; import anncur"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_importing_anncur_takes_less_than_half_a_second() -> None:

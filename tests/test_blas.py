@@ -15,7 +15,8 @@ from worlds import World, low_rank_scores
 
 
 def n_blas_threads() -> int:
-    return max(library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas")
+    libraries = threadpoolctl.threadpool_info()
+    return max(int(library["num_threads"]) for library in libraries if library["user_api"] == "blas")
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_metadata_that_is_no_mapping_is_refused(metadata: object) -> None:
 
 def test_numpy_integers_serve_as_ids_and_spans() -> None:
     assert Item.from_record({"id": np.int64(7), "text": "a"}).id == "7"
-    assert Query("a bat", mention=(np.int64(2), np.int64(5))).mention == (2, 5)
+    assert Query.from_record({"text": "a bat", "mention": [np.int64(2), np.int64(5)]}).mention == (2, 5)
 
 
 def test_an_id_of_none_leaves_the_other_key() -> None:
@@ -73,7 +73,7 @@ def test_a_data_frame_is_refused_with_the_way_to_its_records() -> None:
         Corpus(Frame(["id", "text"]))
 
 
-def test_exactly_one_bracket_marks_the_mention() -> None:
+def test_one_bracket_marks_the_mention() -> None:
     query = Query.marked("small [bat] that eats fruit")
     assert query == Query("small bat that eats fruit", mention=(6, 9))
     assert query.marked_text == "small [bat] that eats fruit"
@@ -82,19 +82,22 @@ def test_exactly_one_bracket_marks_the_mention() -> None:
 @pytest.mark.parametrize(
     "text", ["no brackets", "[one] and [two]", "never [closed", "closed] never opened", "empty []"]
 )
-def test_anything_else_is_plain_text(text: str) -> None:
-    assert Query.marked(text) == Query(text)
+def test_a_marked_text_must_have_one_mention_and_a_plain_text_may_have_any(text: str) -> None:
+    with pytest.raises(InputError, match=r"exactly one \[mention\]"):
+        Query.marked(text)
+    assert as_queries([text]) == [Query(text)]
 
 
 def test_a_backslash_escapes_a_bracket() -> None:
     assert Query.marked(r"array\[0] of [bats]") == Query("array[0] of bats", mention=(12, 16))
-    assert Query.marked(r"array\[0]") == Query("array[0]")
+    with pytest.raises(InputError, match=r"exactly one \[mention\]"):
+        Query.marked(r"array\[0]")
 
 
 @given(before=plain_text, inside=plain_text, after=plain_text)
 def test_marked_text_is_what_was_parsed(before: str, inside: str, after: str) -> None:
     marked = f"{before}[{inside}]{after}"
-    if (before + inside + after).strip():
+    if inside.strip():
         query = Query.marked(marked)
         assert query.marked_text == marked
         assert query.mention is not None
@@ -107,15 +110,15 @@ def test_a_span_outside_the_text_is_refused(span: object) -> None:
         Query("a bat", mention=span)  # type: ignore[arg-type]
 
 
-def test_a_query_dict_may_give_the_span() -> None:
+def test_a_query_dict_may_give_the_span_and_is_plain_text_otherwise() -> None:
     assert Query.from_record({"_id": "q", "text": "a [bat]", "mention": [3, 6]}) == Query("a [bat]", "q", (3, 6))
-    assert Query.from_record({"text": "a [bat]"}) == Query("a bat", mention=(2, 5))
+    assert Query.from_record({"text": "a [bat]"}) == Query("a [bat]")
 
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n"])
 def test_an_empty_query_is_refused(empty: str) -> None:
     with pytest.raises(InputError, match="some text"):
-        Query.marked(empty)
+        Query(empty)
 
 
 def test_positions_and_ids_belong_together() -> None:

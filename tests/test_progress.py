@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 
-from anncur.cli.progress import Lines, TerminalBar, json_line, plain_line
 from rich.console import Console
+
+from anncur.progress import Lines, TerminalBar, json_line, plain_line
 
 
 class Clock:
@@ -17,7 +19,9 @@ class Clock:
         return self.now
 
 
-def run(render, seconds_per_step: float, n_steps: int = 10) -> list[str]:  # type: ignore[no-untyped-def]
+def run(
+    render: Callable[[str, int, int, float | None], str], seconds_per_step: float, n_steps: int = 10
+) -> list[str]:
     out, clock = io.StringIO(), Clock()
     with Lines(out, render, clock=clock) as progress:
         for done in range(n_steps + 1):
@@ -44,7 +48,7 @@ def test_what_came_quickly_at_first_is_soon_no_part_of_the_pace() -> None:
     assert out.getvalue().splitlines()[-1] == "scoring: 120 of 200 (60%), about 8 min 0 s left"
 
 
-def test_a_stage_that_begins_again_is_timed_anew() -> None:
+def test_a_stage_that_begins_again_is_timed_again() -> None:
     out, clock = io.StringIO(), Clock()
     with Lines(out, plain_line, clock=clock) as progress:
         for done in (0, 1, 2, 0, 1):

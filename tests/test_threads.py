@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from anncur import cores
+from anncur import threads
 from anncur.threads import usable_cores
 
 
 @pytest.fixture(autouse=True)
 def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_physical_cores", lambda: 8)
+    monkeypatch.setattr(threads, "_physical_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
@@ -54,9 +54,9 @@ def test_only_cores_that_this_process_may_use_count(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     siblings = tmp_path / "cpu{}"
-    for cpu, told in enumerate(["0-1", "0-1", "2-3", "2-3"]):
-        Path(str(siblings).format(cpu)).write_text(told)
-    monkeypatch.setattr(cores, "SIBLINGS", str(siblings))
+    for cpu, content in enumerate(["0-1", "0-1", "2-3", "2-3"]):
+        Path(str(siblings).format(cpu)).write_text(content)
+    monkeypatch.setattr(threads, "SIBLINGS", str(siblings))
     assert usable_cores(quota=tmp_path / "none") == 2, "two threads of one core count once"
-    monkeypatch.setattr(cores, "SIBLINGS", str(tmp_path / "unknown{}"))
+    monkeypatch.setattr(threads, "SIBLINGS", str(tmp_path / "unknown{}"))
     assert usable_cores(quota=tmp_path / "none") == 4

@@ -1,7 +1,7 @@
-"""A small folder in ZESHEL's original form, and a tiny random BERT that knows its words.
+"""A small folder in ZESHEL's layout, and a tiny random BERT with its words as vocabulary.
 
-Every world's entities are named by one word each, and every entity's text mentions two others: whoever compares words
-can link them all."""
+Every world's entities are named by one word each, and every entity's text mentions two others: comparing words links
+them all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = [
 FILLERS = ["near", "and", "today", "stands", "unused", "sep", "fruit", "##s", "a", "the"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, "[unused0]", "[unused1]", "[unused2]", "[", "]", *FILLERS, *WORDS]
-WORLDS = {  # by split; unseen worlds have entities of their own, of words that are known
+WORLDS = {  # by split; worlds of val and test have other entities, named by the same words
     "train": {"alpha": WORDS[:12], "beta": WORDS[12:]},
     "val": {"gamma": WORDS[::2]},
     "test": {"delta": WORDS[1::2]},
@@ -96,12 +96,12 @@ def write_network(folder: Path, *, seed: int = 0, **shape: Any) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    torch.set_num_threads(1)  # threads would only wait for each other over such small matrices
+    torch.set_num_threads(1)  # more threads are slower on such small matrices
     defaults = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = BertConfig(**{"vocab_size": len(VOCABULARY), "max_position_embeddings": 64, **defaults, **shape})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = BertModel(config)
+        network = BertModel(config)  # type: ignore[no-untyped-call]
     network.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
     return folder

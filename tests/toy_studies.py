@@ -8,20 +8,25 @@ from pathlib import Path
 import numpy as np
 
 import anncur
+from anncur.evaluation.rows import Cell, Row
+from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.evaluation.study import Sizes, Study
-from anncur.evaluation.tasks import ItemScores, Task
+from anncur.evaluation.worlds import ScoredWorld
+from anncur.reproduction.study import ItemQueries, PaperSizes, PaperStudy
 from anncur.retrievers.stored import StoredRetriever
 from worlds import HashedVectors, low_rank_scores
 
 N_QUERIES, N_ITEMS, N_ITEM_QUERIES = 60, 150, 20
-SIZES = Sizes(
+SIZES = Sizes(ks=(1, 5), budgets=(10, 40), n_anchor_queries=30, n_tests=20, n_seeds=1)
+PAPER_SIZES = PaperSizes(
     ks=(1, 5),
-    costs=(10, 40),
-    depths=(5, 20),
-    n_anchor_queries=(15, 30),
-    n_anchor_items=(4, 8),
+    budgets=(10, 40),
+    n_anchor_queries=30,
     n_tests=20,
     n_seeds=1,
+    fewer_anchors=(15,),
+    depths=(5, 20),
+    n_anchor_items=(4, 8),
     grid=(5, 10, 20),
     grid_k=5,
     grid_depth=20,
@@ -32,32 +37,52 @@ SIZES = Sizes(
 )
 
 
-def make_task(*, noise: float = 0.1) -> Task:
-    """All queries and the items as queries are of one world, so that either can stand for the other."""
-    scores = low_rank_scores(N_QUERIES + N_ITEM_QUERIES, N_ITEMS, rank=4, noise=noise)
-    queries = [anncur.Query(f"query {number}", f"q{number}") for number in range(N_QUERIES)]
-    items = [anncur.Item(f"i{number}", f"text {number}", title=f"title {number}") for number in range(N_ITEMS)]
-    best = scores[:N_QUERIES].argmax(axis=1)
-    return Task(
-        name="toy",
-        queries=queries,
-        groups=[f"document {number % 9}" for number in range(N_QUERIES)],
-        items=items,
-        exact_scores=scores[:N_QUERIES],
-        scorer_name="toy-emb",
-        item_scores=ItemScores(np.arange(0, 3 * N_ITEM_QUERIES, 3), scores[N_QUERIES:]),
-        qrels={f"q{number}": {f"i{item}": 1} for number, item in enumerate(best)},
-        seconds_per_pair=0.001,
-    )
+def make_world(*, noise: float = 0.1) -> ScoredWorld:
+    return _make(noise=noise)[0]
 
 
 def make_study(runs: Path | None = None, *, noise: float = 0.1) -> Study:
-    task = make_task(noise=noise)
-    retriever = StoredRetriever(HashedVectors(), task.queries, task.items)
-    return Study(task, [retriever], SIZES.within(task), runs=runs)
+    world = make_world(noise=noise)
+    return Study(world, [StoredRetriever(HashedVectors(), world.queries, world.items)], SIZES, runs=runs).fitted()
 
 
-def other_head(study: Study) -> Study:
+def make_paper_study(runs: Path | None = None, *, noise: float = 0.1) -> PaperStudy:
+    world, item_queries = _make(noise=noise)
+    retrievers = [StoredRetriever(HashedVectors(), world.queries, world.items)]
+    return PaperStudy(world, retrievers, PAPER_SIZES, runs=runs, item_queries=item_queries).fitted()
+
+
+def other_head(study: PaperStudy) -> PaperStudy:
     """The same study with a scorer of another kind, of full rank."""
-    scores = np.random.default_rng(1).normal(size=study.task.exact_scores.shape).astype(np.float32)
-    return Study(replace(study.task, exact_scores=scores, scorer_name="toy-cls"), study.retrievers, study.sizes)
+    scores = np.random.default_rng(1).normal(size=study.world.exact_scores.shape).astype(np.float32)
+    world = replace(study.world, exact_scores=scores, scorer_name="toy-cls")
+    return PaperStudy(world, study.retrievers, study.sizes)
+
+
+def scoreboard_rows(found: dict[str, list[list[int]]], k: int = 4) -> list[Row]:
+    """What each method found for the queries of each seed, four queries of two documents."""
+    n_seeds = len(next(iter(found.values())))
+    board = Cell("scoreboard", "toy", DOCUMENTS, n_anchor_queries=9, n_items=1000)
+    rows = [Row(replace(board, seed=seed), {"groups": [0, 0, 1, 1]}) for seed in range(n_seeds)]
+    for method, of_seeds in found.items():
+        for seed, counts in enumerate(of_seeds):
+            cell = replace(board, method=method, seed=seed, k=k, cost=50)
+            rows.append(Row(cell, {"found": counts, "recall": sum(counts) / (4 * k), "calls": 50, "seconds": 0.1}))
+    return rows
+
+
+def _make(*, noise: float) -> tuple[ScoredWorld, ItemQueries]:
+    """All queries and the items as queries are of one world, so that either can stand for the other."""
+    scores = low_rank_scores(N_QUERIES + N_ITEM_QUERIES, N_ITEMS, rank=4, noise=noise)
+    best = scores[:N_QUERIES].argmax(axis=1)
+    world = ScoredWorld(
+        name="toy",
+        queries=[anncur.Query(f"query {number}", f"q{number}") for number in range(N_QUERIES)],
+        groups=[f"document {number % 9}" for number in range(N_QUERIES)],
+        items=[anncur.Item(f"i{number}", f"text {number}", title=f"title {number}") for number in range(N_ITEMS)],
+        exact_scores=scores[:N_QUERIES],
+        scorer_name="toy-emb",
+        qrels={f"q{number}": {f"i{item}": 1} for number, item in enumerate(best)},
+        seconds_per_pair=0.001,
+    )
+    return world, ItemQueries(np.arange(0, 3 * N_ITEM_QUERIES, 3), scores[N_QUERIES:])

@@ -1,4 +1,4 @@
-"""What tests are made of: score matrices of known rank, scorers over them, and an independent counter of calls."""
+"""What tests are made of: score matrices of known rank, scorers over them, and an independent counter of pairs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import numpy as np
 
 import anncur
 from anncur.arrays import FloatMatrix, FloatVector
+from anncur.scorers.base import Scorer
 from anncur.scorers.stored import StoredScorer
 
 
 class CountingScorer:
     """Counts every pair that it is asked for, in the order of asking."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Scorer) -> None:
         self._inner = inner
         self.fingerprint = inner.fingerprint
         self.pairs: list[tuple[str, str]] = []
 
     def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> FloatVector:
         self.pairs.extend((query.marked_text, item.id) for item in items)
-        return self._inner.score(query, items)
+        return np.asarray(self._inner.score(query, items))
 
-    def calls(self, query: str) -> list[str]:
+    def asked_for(self, query: str) -> list[str]:
         """The ids asked for with this query."""
         return [item_id for text, item_id in self.pairs if text == query]
 

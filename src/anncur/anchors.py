@@ -2,10 +2,11 @@
 
 Every method chooses *columns* of a score matrix and returns them in the order of their use, so that the first m are
 the m anchors to take. For anchor items pass the anchor scores; for anchor queries pass the transpose. Reads exact
-scores, feeds `search/one_shot.py`."""
+scores, feeds `search/anncur.py`."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -54,16 +55,25 @@ def choose_random(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator
 def choose_pivots(columns: FloatMatrix, n_anchors: int, rng: np.random.Generator, *, floor: float = 1e-7) -> Positions:
     """The pivots of a QR decomposition: each time the column with the largest residual after the chosen ones.
 
-    Stops early when the residual of every column is below `floor` of the longest: rounding, not signal."""
-    if 0 in columns.shape:
-        return NO_POSITIONS
-    from scipy.linalg import qr  # here, because it takes a while to import
-
-    triangle, pivots = qr(columns, mode="r", pivoting=True)
-    residuals = np.abs(np.diag(triangle))
-    n_chosen = min(n_anchors, int((residuals > floor * residuals[0]).sum()))
-    chosen: Positions = pivots[:n_chosen].astype(np.int64)
-    return chosen
+    Stops early when the residual of every column is below `floor` of the longest: rounding, not signal. SciPy's would
+    compute all pivots, and bring a second BLAS, whose threads fight with NumPy's."""
+    squared_residuals = np.einsum("ij,ij->j", columns, columns)
+    least = floor**2 * squared_residuals.max(initial=0.0)
+    basis = np.zeros((columns.shape[0], 0))
+    chosen: list[int] = []
+    while len(chosen) < min(n_anchors, columns.shape[0]):
+        pivot = int(np.argmax(squared_residuals))
+        if squared_residuals[pivot] <= least:
+            break
+        direction = columns[:, pivot]
+        for _ in range(2):  # twice is enough: the second pass removes what rounding left of the basis
+            direction = direction - basis @ (basis.T @ direction)
+        direction /= np.linalg.norm(direction)
+        basis = np.column_stack([basis, direction])
+        squared_residuals -= (direction @ columns) ** 2
+        squared_residuals[pivot] = -np.inf
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.int64)
 
 
 def choose_by_leverage(
@@ -83,11 +93,13 @@ def choose_medoids(
     """The columns nearest to the centres of a k-means clustering, the largest cluster first."""
     if n_anchors == 0:
         return NO_POSITIONS
-    from scipy.cluster.vq import kmeans2
+    from scipy.cluster.vq import kmeans2  # here, because it takes a while to import
     from scipy.spatial.distance import cdist
 
     points = columns.T
-    centres, labels = kmeans2(points, n_anchors, iter=n_iterations, minit="points", missing="warn", rng=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of clusters that are empty: their medoids are dropped below
+        centres, labels = kmeans2(points, n_anchors, iter=n_iterations, minit="points", rng=rng)
     sizes = np.bincount(labels, minlength=n_anchors)
     medoids = cdist(centres, points, "sqeuclidean").argmin(axis=1)[np.argsort(-sizes, kind="stable")]
     return np.array(list(dict.fromkeys(medoids.tolist())), dtype=np.int64)

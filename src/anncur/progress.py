@@ -1,9 +1,10 @@
-"""How long work tells how far it is: a bar on a terminal or in a notebook, lines in a log, or a function of the user's.
+"""How long work shows its progress: a bar on a terminal or in a notebook, lines in a log, or a function of the user's.
 
 The library only calls a `Progress`; whether and where it shows is chosen at the edge."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import time
@@ -21,7 +22,7 @@ SECONDS_OF_SILENCE = 2.0  # work that is done by then shows nothing
 
 
 class Progress(Protocol):
-    """Called as work goes on: the name of the stage, how much is done, and how much there is in all."""
+    """Called during long work: the name of the stage, how much is done, and how much there is in all."""
 
     def __call__(self, stage: str, done: int, total: int, /) -> None: ...
 
@@ -35,7 +36,7 @@ def silent(stage: str, done: int, total: int, /) -> None:
 
 @contextmanager
 def showing(progress: ProgressLike) -> Iterator[Progress]:
-    """What to call while work goes on: the user's function, a display, or nothing."""
+    """What to call during long work: the user's function, a display, or nothing."""
     if progress is False:
         yield silent
     elif progress is None or progress is True:
@@ -60,8 +61,11 @@ def display_for(stream: TextIO) -> ProgressDisplay:
     from rich.console import Console
 
     console = Console(file=stream)
-    is_wide_terminal = console.is_terminal and not console.is_dumb_terminal and console.width >= 60
-    return TerminalBar(console) if is_wide_terminal or console.is_jupyter else Lines(stream, plain_line)
+    if console.is_jupyter:
+        has_bars = importlib.util.find_spec("ipywidgets") is not None  # which rich draws with there
+    else:
+        has_bars = console.is_terminal and not console.is_dumb_terminal and console.width >= 60
+    return TerminalBar(console) if has_bars else Lines(stream, plain_line)
 
 
 class Late:
@@ -73,7 +77,7 @@ class Late:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if self._display is None:
-            if time.monotonic() < self._begin_at:
+            if time.monotonic() < self._begin_at or done >= total:
                 return
             self._display = display_for(sys.stderr).__enter__()
         self._display(stage, done, total)

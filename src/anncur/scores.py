@@ -40,7 +40,7 @@ class ScoreSpec:
     """What a matrix is bound to: under another spec its scores would be others.
 
     `anchor_queries` and `items` are digests of texts. The batch size is part of it, because it moves a neural scorer's
-    last digits, and so is the number of threads that the scorer says it uses."""
+    last digits, and so is the number of threads that the scorer declares."""
 
     scorer: str
     higher_is_better: bool

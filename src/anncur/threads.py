@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import threading
@@ -60,7 +61,13 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     try:
-        with threadpoolctl.ThreadpoolController().limit(limits=1, user_api="blas"):
+        with _thread_pools().limit(limits=1, user_api="blas"):
             yield
     finally:
         _LIMITING.release()
+
+
+@functools.cache
+def _thread_pools() -> threadpoolctl.ThreadpoolController:
+    """Found once, because looking for libraries takes a millisecond."""
+    return threadpoolctl.ThreadpoolController()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +35,15 @@ def broken(pairs):
     return [float("nan")] * len(pairs)
 """
 OWN = ["corpus.jsonl", "--queries", "queries.jsonl", "--scorer", "bench_scorer:score", "--out", "out"]
-FEW = ["--tests", "8", "--anchors", "20", "--seeds", "1", "--experiment", "recall-at-cost", "--experiment", "rank"]
+SMALL = ["--tests", "8", "--anchors", "20", "--seeds", "1"]
+FEW = [*SMALL, "--experiment", "spectrum", "--experiment", "histogram"]
+FEW_OF_PAPER = [*SMALL, "--experiment", "recall-at-cost", "--experiment", "rank"]
+BOTH = [("run", FEW), ("reproduce", FEW_OF_PAPER)]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a bench command in a folder with some data; gives its JSON, or what it told on the way."""
+    """Run a bench command in a folder with some data; returns its JSON and its messages."""
     monkeypatch.chdir(tmp_path)
     items = [{"id": f"i{n}", "text": f"word{n % 13} thing{n % 7} item{n}"} for n in range(120)]
     Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
@@ -58,35 +62,53 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return command
 
 
-def cost(told: str) -> dict[str, Any]:
-    """What was told of the cost, before any progress."""
-    first = json.loads(told.splitlines()[0])
+def cost(messages: str) -> dict[str, Any]:
+    """The cost, which comes before any progress."""
+    first = json.loads(messages.splitlines()[0])
     found: dict[str, Any] = first["cost"]
     return found
 
 
-def test_own_data_becomes_rows_and_a_report_and_a_rerun_pays_for_nothing(run: Run) -> None:
-    made, told = run("run", *OWN, *FEW)
+@pytest.mark.parametrize(("command", "few"), BOTH)
+def test_own_data_becomes_rows_and_a_report_and_a_rerun_pays_for_nothing(
+    run: Run, command: str, few: list[str]
+) -> None:
+    made, messages = run(command, *OWN, *few)
     assert made["n_rows"] > 0
-    assert cost(told)["n_missing"] == 28 * 120, "20 anchors and 8 tests"
-    assert cost(told)["seconds_per_pair"] > 0
+    assert cost(messages)["n_missing"] == 28 * 120, "20 anchors and 8 tests"
+    assert cost(messages)["seconds_per_pair"] > 0
     assert {row.cell.world for row in read_rows(Path("out/rows.jsonl"))} == {"corpus"}
     assert Path("out/report.html").is_file()
     assert Path("out/report.md").is_file()
-    again, told = run("run", *OWN, *FEW)
+    again, messages = run(command, *OWN, *few)
     assert again["n_rows"] == 0
-    assert cost(told) == {"n_queries": 28, "n_items": 120, "n_missing": 0, "seconds_per_pair": None}
+    assert cost(messages) == {"n_queries": 28, "n_items": 120, "n_missing": 0, "seconds_per_pair": None}
 
 
 def test_scores_that_were_paid_for_before_a_crash_are_not_paid_for_again(run: Run) -> None:
-    _, told = run("run", *OWN, *FEW, "--max-calls", "1000", code=1)
-    assert "would exceed the cap of 1000 calls" in told
-    _, told = run("run", *OWN, *FEW)
-    assert cost(told)["n_missing"] < 28 * 120 - 800
+    _, messages = run("run", *OWN, *FEW, "--max-calls", "1000", code=1)
+    assert "would exceed the cap of 1000 pairs" in messages
+    _, messages = run("run", *OWN, *FEW)
+    assert cost(messages)["n_missing"] < 28 * 120 - 800
+
+
+def test_scores_are_paid_for_once_for_both_commands(run: Run) -> None:
+    run("run", *OWN, *FEW)
+    _, messages = run("reproduce", *OWN, *FEW_OF_PAPER)
+    assert cost(messages)["n_missing"] == 0
+
+
+def test_own_data_meets_no_paper(run: Run) -> None:
+    pytest.importorskip("ir_measures")
+    run("run", *OWN, *SMALL)
+    for file in (Path("out/rows.jsonl"), Path("out/report.md"), Path("out/report.html")):
+        assert "paper" not in file.read_text().lower()
+    shown = CliRunner().invoke(app, ["bench", "run", "--help"]).stdout
+    assert "paper" not in shown.lower()
 
 
 def test_queries_of_one_document_are_never_on_both_sides(run: Run) -> None:
-    run("run", *OWN, *FEW[:6], "--experiment", "scoreboard")
+    run("run", *OWN, *SMALL, "--experiment", "scoreboard")
     rows = read_rows(Path("out/rows.jsonl"))
     (documents,) = select(rows, method="documents")
     assert len(documents["groups"]) > len(set(documents["groups"])), "the documents of the file, not a group for each"
@@ -99,7 +121,7 @@ def test_judgements_give_the_tasks_own_metrics_and_runs(run: Run) -> None:
     Path("queries.jsonl").rename("beir/queries.jsonl")
     Path("qrels").rename("beir/qrels")
     pytest.importorskip("ir_measures")
-    run("run", "beir", "--qrels", "test", *OWN[3:], *FEW[:6], "--experiment", "depth")
+    run("run", "beir", "--qrels", "test", *OWN[3:], *SMALL, "--experiment", "depth")
     rows = read_rows(Path("out/rows.jsonl"))
     assert {"nDCG@10", "R@100", "recall"} <= rows[0].values.keys()
     assert select(rows, method="exhaustive")
@@ -107,7 +129,7 @@ def test_judgements_give_the_tasks_own_metrics_and_runs(run: Run) -> None:
 
 
 def test_items_as_queries_give_the_item_item_baselines(run: Run) -> None:
-    run("run", *OWN, *FEW[:6], "--experiment", "item-item", "--item-anchors", "10")
+    run("reproduce", *OWN, *SMALL, "--experiment", "item-item", "--item-anchors", "10")
     methods = {row.cell.method for row in read_rows(Path("out/rows.jsonl"))}
     assert {"fixedITEM", "itemCUR", "ANNCUR"} <= methods
 
@@ -120,17 +142,36 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
     assert Path("both/report.html").is_file()
 
 
+def test_a_report_of_the_papers_experiments_judges_its_claims(run: Run) -> None:
+    run("reproduce", *OWN, *FEW_OF_PAPER)
+    _, message = run("report", "out/rows.jsonl", "--out", "plain", code=1)
+    assert "pass --claims" in message
+    run("report", "out/rows.jsonl", "--claims", "--out", "claims")
+    assert "The paper's claims, and ours" in Path("claims/report.md").read_text()
+    assert "The paper's claims, and ours" in Path("out/report.md").read_text()
+
+
+def test_a_gzipped_file_of_rows_is_reported_too(run: Run) -> None:
+    run("run", *OWN, *FEW)
+    Path("rows.jsonl.gz").write_bytes(gzip.compress(Path("out/rows.jsonl").read_bytes()))
+    made, _ = run("report", "rows.jsonl.gz", "--out", "packed")
+    assert made["n_rows"] == len(read_rows(Path("out/rows.jsonl")))
+    assert Path("packed/report.md").read_text() == Path("out/report.md").read_text()
+
+
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["run", *OWN, "--preset", "huge"], "--preset must be one of quick, paper"),
+        (["run", *OWN, "--preset", "huge"], "--preset must be one of quick, full"),
+        (["reproduce", *OWN, "--preset", "huge"], "--preset must be one of quick, paper"),
         (["run", *OWN, "--anchors", "0"], "anchors must be at least 1"),
-        (["run", *OWN, *FEW[:6], "--experiment", "magic"], "no experiment 'magic'"),
+        (["run", *OWN, *SMALL, "--experiment", "magic"], "no experiment 'magic'"),
+        (["run", *OWN, *SMALL, "--experiment", "heatmap"], "no experiment 'heatmap'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
         (["run", *OWN[1:]], "name the corpus too"),
         (["run", *OWN, "--tests", "40"], "40 queries leave none for anchors beside 40 tests; take fewer tests"),
-        (["run", *OWN, "--items", "50"], "needs more items than the smallest cost, 50, got 50"),
-        (["run", *OWN, "--item-anchors", "-1"], "item_anchors must be at least 0"),
+        (["run", *OWN, "--items", "50"], "needs more items than the smallest budget, 50, got 50"),
+        (["reproduce", *OWN, "--item-anchors", "-1"], "item_anchors must be at least 0"),
         (["run", *OWN[:-1], "corpus.jsonl"], "--out must be a folder, and corpus.jsonl is a file"),
         (["report", "nothing.jsonl", "--out", "x"], "no file nothing.jsonl"),
         (["report", "qrels", "--out", "x"], "qrels is a folder; name the rows.jsonl in it"),
@@ -138,27 +179,27 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
         (["report", "corpus.jsonl", "--out", "queries.jsonl"], "--out must be a folder"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_done_is_refused_with_a_reason(run: Run, arguments: list[str], message: str) -> None:
     _, error = run(*arguments, code=1)
-    assert told in error
+    assert message in error
     assert not Path("out").exists(), "nothing was paid for"
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "told"),
+    ("file", "content", "message"),
     [
         ("queries.jsonl", "", "at least 12 different queries, got 0"),
         ("queries.jsonl", '{"text": "one"}\n' * 20, "at least 12 different queries, got 1"),
         ("queries.jsonl", "".join(f'{{"text": "{n}", "document": "d"}}\n' for n in range(20)), "20 queries in 1 group"),
-        ("corpus.jsonl", "", "more items than the smallest cost, 50, got 0"),
+        ("corpus.jsonl", "", "more items than the smallest budget, 50, got 0"),
         ("corpus.jsonl", '{"id": "twin", "text": "one"}\n' * 2, "ids must be unique, got 'twin'"),
     ],
 )
 def test_data_that_cannot_be_measured_is_refused_before_it_is_scored(
-    run: Run, file: str, content: str, told: str
+    run: Run, file: str, content: str, message: str
 ) -> None:
     Path(file).write_text(content)
-    assert told in run("run", *OWN, code=1)[1]
+    assert message in run("run", *OWN, code=1)[1]
     assert not Path("out").exists(), "nothing was paid for"
 
 
@@ -175,19 +216,20 @@ def test_rows_of_another_program_are_left_alone_and_nothing_is_scored(run: Run) 
 
 
 def test_a_scorer_that_gives_no_number_is_named_with_the_pair(run: Run) -> None:
-    told = run("run", *OWN[:3], "--scorer", "bench_scorer:broken", *OWN[-2:], *FEW, code=1)[1]
-    assert "must return one finite number per pair, got nan for item 'i0'" in told
+    message = run("run", *OWN[:3], "--scorer", "bench_scorer:broken", *OWN[-2:], *FEW, code=1)[1]
+    assert "must return one finite number per pair, got nan for item 'i0'" in message
 
 
 def test_what_was_scored_before_ctrl_c_is_not_scored_again(run: Run) -> None:
-    _, told = run("run", *OWN[:3], "--scorer", "bench_scorer:stopped", *OWN[-2:], *FEW, code=130)
-    assert "run the same again to go on" in told
-    _, told = run("run", *OWN, *FEW[:6], *FEW[-2:])
-    assert 0 < cost(told)["n_missing"] < 28 * 120 - 800
+    _, messages = run("run", *OWN[:3], "--scorer", "bench_scorer:stopped", *OWN[-2:], *FEW, code=130)
+    assert "run the same again to resume" in messages
+    _, messages = run("run", *OWN, *SMALL, *FEW[-2:])
+    assert 0 < cost(messages)["n_missing"] < 28 * 120 - 800
 
 
 @pytest.mark.slow
-def test_without_data_the_bundled_sample_is_measured(run: Run) -> None:
-    made, _ = run("run", "--out", "sample", "--experiment", "rank", "--experiment", "recall-at-cost")
+@pytest.mark.parametrize(("command", "few"), [("run", ["spectrum", "scoreboard"]), ("reproduce", ["recall-at-cost"])])
+def test_without_data_the_bundled_sample_is_measured(run: Run, command: str, few: list[str]) -> None:
+    made, _ = run(command, "--out", "sample", *(word for name in few for word in ("--experiment", name)))
     rows = read_rows(Path(made["rows"]))
     assert {(row.cell.world, row.cell.scorer, row.cell.n_items) for row in rows} == {("animals", "builtin", 2000)}

@@ -30,12 +30,35 @@ def test_a_beir_folder_gives_items_and_queries(tmp_path: Path) -> None:
     assert list(read_queries(str(tmp_path))) == [Query("a claim", "0")]
 
 
-def test_a_text_file_has_one_query_per_line(tmp_path: Path) -> None:
-    file = write(tmp_path / "queries.txt", "a [bat]\nplain\n")
-    assert list(read_queries(file)) == [Query("a bat", mention=(2, 5)), Query("plain")]
+def test_a_text_file_has_one_query_per_line_of_plain_text(tmp_path: Path) -> None:
+    file = write(tmp_path / "queries.txt", "a [bat]\n\n a[0] [or b \n")
+    assert list(read_queries(file)) == [Query("a [bat]"), Query("a[0] [or b")]
 
 
-def test_a_query_may_tell_the_document_that_it_comes_from(tmp_path: Path) -> None:
+def test_brackets_in_a_marked_text_file_are_the_mention(tmp_path: Path) -> None:
+    file = write(tmp_path / "queries.txt", "a [bat]\n\\[sic] [two words] here\n")
+    assert list(read_queries(file, marked=True)) == [
+        Query("a bat", mention=(2, 5)),
+        Query("[sic] two words here", mention=(6, 15)),
+    ]
+
+
+@pytest.mark.parametrize("line", ["no mention", "[two] of [them]", "an empty []", "an open [one"])
+def test_a_marked_line_without_exactly_one_mention_is_named(tmp_path: Path, line: str) -> None:
+    queries = read_queries(write(tmp_path / "queries.txt", f"a [bat]\n\n{line}\n"), marked=True)
+    assert next(queries).mention == (2, 5)
+    with pytest.raises(FileFormatError, match=r"queries\.txt:3: a marked query must have exactly one \[mention\]"):
+        next(queries)
+
+
+def test_brackets_in_json_lines_are_plain_text_and_never_marks(tmp_path: Path) -> None:
+    file = write(tmp_path / "queries.jsonl", '{"text": "a [bat]"}\n{"text": "a bat", "mention": [2, 5]}\n')
+    assert list(read_queries(file)) == [Query("a [bat]"), Query("a bat", mention=(2, 5))]
+    with pytest.raises(InputError, match=r"marked queries must be in a \.txt file, got .*queries\.jsonl; .*'mention'"):
+        read_queries(file, marked=True)
+
+
+def test_a_query_may_name_the_document_that_it_comes_from(tmp_path: Path) -> None:
     file = write(tmp_path / "queries.jsonl", '{"text": "a", "document": "d1"}\n\n{"text": "b"}\n')
     assert list(read_documents(file)) == ["d1", ""]
     assert list(read_documents(write(tmp_path / "queries.txt", "one\n\ntwo\n"))) == ["", ""]

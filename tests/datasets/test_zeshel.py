@@ -57,7 +57,7 @@ def test_without_a_world_all_mentions_of_a_split_come(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["semcor", "a file of contexts"])
-def test_context_documents_may_stand_in_a_file_that_is_no_world(folder: Path, name: str) -> None:
+def test_context_documents_may_be_in_a_file_that_is_no_world(folder: Path, name: str) -> None:
     expected = Zeshel(folder).mentions("test")
     document = {"document_id": "elsewhere", "title": "", "text": "the owl near a rat ."}
     write_lines(folder / "documents" / f"{name}.json", [document])
@@ -85,7 +85,7 @@ def test_a_query_holds_only_the_words_around_its_mention(folder: Path) -> None:
     assert Zeshel(folder, context_words=0).mentions("train", "alpha")[0].query.marked_text == "[bat]"
 
 
-def test_worlds_to_link_know_where_every_answer_stands(folder: Path) -> None:
+def test_worlds_to_link_have_the_position_of_every_gold_entity(folder: Path) -> None:
     for world in read_worlds(Zeshel(folder), "train"):
         assert len(world.golds) == len(world.mentions) == 24
         for query, gold in zip(world.queries, world.golds, strict=True):
@@ -216,7 +216,7 @@ def test_wordnet_linking_has_the_counts_that_it_should_have() -> None:
 
 @needs_wordnet
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_every_mention_of_wordnet_linking_is_the_span_that_it_says(split: str) -> None:
+def test_every_mention_of_wordnet_linking_has_the_text_of_its_span(split: str) -> None:
     lines = (Path(WORDNET) / "mentions" / f"{split}.json").read_text(encoding="utf-8").splitlines()
     texts = {record["mention_id"]: record["text"] for record in map(json.loads, lines)}
     mentions = Zeshel(WORDNET).mentions(split)

@@ -1,4 +1,4 @@
-"""What judges say of answers, and runs that other tools can read."""
+"""The task's own metrics by judgements, and runs that other tools can read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import anncur
+from anncur.datasets.trec import write_run
 from anncur.errors import InputError
-from anncur.evaluation.judgements import judge, write_run
+from anncur.evaluation.judgements import judge
 from anncur.ranking import Hit, Hits
 
 pytest.importorskip("ir_measures")

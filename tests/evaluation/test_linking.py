@@ -17,7 +17,7 @@ from anncur.items import Corpus, Item, Query
 from anncur.scorers.loading import load_scorer
 
 
-class Table:
+class ScoreTable:
     """Scores by a table: a query's text is its row, an item's id its column. Retriever and scorer in one."""
 
     name = "table"
@@ -42,8 +42,8 @@ def make_world(golds: list[int], n_items: int = 4, name: str = "w") -> LinkingWo
     return LinkingWorld(name, Corpus([Item(str(item), "text") for item in range(n_items)]), mentions, golds)
 
 
-RETRIEVED = Table([[9, 8, 7, 6], [9, 8, 7, 6], [6, 7, 8, 9], [9, 8, 7, 6]])  # top 2: 01, 01, 32, 01
-RANKING = Table([[1, 2, 9, 9], [2, 1, 9, 9], [9, 9, 1, 1], [9, 9, 9, 9]])
+RETRIEVED = ScoreTable([[9, 8, 7, 6], [9, 8, 7, 6], [6, 7, 8, 9], [9, 8, 7, 6]])  # top 2: 01, 01, 32, 01
+RANKING = ScoreTable([[1, 2, 9, 9], [2, 1, 9, 9], [9, 9, 1, 1], [9, 9, 9, 9]])
 RANKED = load_scorer(RANKING)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from anncur.errors import DamagedError
+from anncur.errors import DamagedError, InputError
 from anncur.evaluation.rows import Batch, Cell, Row, RowFile, distinct, grouped, mean, read_rows, select
 
 CELLS = [Cell("curve", "toy", "posterior", k=k, cost=50) for k in (1, 10, 50)]
 
 
 def batch(asked: list[Cell]) -> Batch:
-    """Notes which cells it was asked to measure."""
+    """Records which cells it was asked to measure."""
 
     def measure(missing: Sequence[Cell]) -> Iterator[Row]:
         for cell in missing:
@@ -32,7 +33,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert (row["recall"], row["found"]) == (1 / 3, [1, 0])
 
 
-def test_a_row_tells_what_it_was_measured_with(tmp_path: Path) -> None:
+def test_a_row_has_the_versions_and_the_machine_that_it_was_measured_with(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.jsonl")
     file.append(Row(CELLS[0], {"recall": 1.0}))
     assert {"version", "commit", "hardware", "numpy"} <= read_rows(file.path)[0].values.keys()
@@ -91,3 +92,23 @@ def test_rows_are_selected_grouped_and_averaged_by_their_columns() -> None:
     assert distinct(rows, "k") == [1, 10, 50]
     assert distinct(rows, "n_items") == []
     assert mean(rows, "recall") == 0.5
+
+
+def test_a_gzipped_file_is_read_as_it_was_and_not_appended_to(tmp_path: Path) -> None:
+    plain = RowFile(tmp_path / "rows.jsonl")
+    plain.make_missing([batch([])], stage="toy")
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.path.read_bytes()))
+    file = RowFile(packed)
+    assert file.rows == plain.rows
+    assert file.make_missing([batch([])], stage="toy") == 0
+    with pytest.raises(InputError, match="unpack it with gunzip"):
+        file.append(Row(CELLS[0], {"recall": 1.0}))
+
+
+@pytest.mark.parametrize("n_lost", [1, 10, 40])
+def test_a_gzipped_file_that_was_cut_short_is_refused(tmp_path: Path, n_lost: int) -> None:
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(Row(CELLS[0], {"recall": 0.5}).to_json().encode())[:-n_lost])
+    with pytest.raises(DamagedError, match="can't be unpacked"):
+        read_rows(packed)

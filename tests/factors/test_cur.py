@@ -20,11 +20,12 @@ from worlds import World, low_rank_scores
 
 
 def decaying_scores(n_queries: int, n_items: int, *, seed: int = 0) -> FloatMatrix:
-    """Scores whose singular values fall slowly, like a cross-encoder's: there is always more than the anchors tell."""
+    """Scores whose singular values fall slowly, like a cross-encoder's: anchors never explain all of them."""
     rng = np.random.default_rng(seed)
     left, _ = np.linalg.qr(rng.normal(size=(n_queries, n_queries)))
     right, _ = np.linalg.qr(rng.normal(size=(n_items, n_queries)))
-    return (left * np.arange(1, n_queries + 1) ** -1.0 @ right.T * n_items).astype(np.float32)
+    scores: FloatMatrix = (left * np.arange(1, n_queries + 1) ** -1.0 @ right.T * n_items).astype(np.float32)
+    return scores
 
 
 def test_the_approximation_is_exact_when_the_anchors_span_the_rank() -> None:
@@ -67,7 +68,7 @@ def test_the_papers_setting_collapses_at_equal_anchors_and_ours_does_not() -> No
     exact_scores = decaying_scores(200, 1500)
     noisy = exact_scores + np.random.default_rng(1).normal(scale=0.02, size=exact_scores.shape).astype(np.float32)
     world = World(noisy)
-    index = world.index(n_anchors, retrievers=(), anchors="random")
+    index = world.index(n_anchors, retrievers=(), anchor_method="random")
     test_queries = world.queries[n_anchors:]
 
     def recall(method: Anncur) -> float:
@@ -120,37 +121,38 @@ def test_rank_comes_with_its_tolerance_and_the_type_of_the_scores_matters() -> N
     exact_scores = low_rank_scores(80, 300, rank=20).astype(np.float64) + 1e-6 * rng.normal(size=(80, 300))
     in_double = numerical_rank(exact_scores)
     in_single = numerical_rank(exact_scores.astype(np.float32))
-    assert in_double == (80, pytest.approx(300 * 2.2e-16, rel=0.01))
-    assert in_single == (20, pytest.approx(300 * 1.19e-7, rel=0.01))
+    assert (in_double.rank, in_single.rank) == (80, 20)
+    assert in_double.tolerance == pytest.approx(300 * 2.2e-16, rel=0.01)
+    assert in_single.tolerance == pytest.approx(300 * 1.19e-7, rel=0.01)
     assert numerical_rank(exact_scores, tolerance=1e-4) == (20, 1e-4)
 
 
-def test_the_energy_rank_is_the_fewest_directions_that_hold_the_share() -> None:
+def test_the_variance_rank_is_the_fewest_components_that_explain_the_share() -> None:
     rng = np.random.default_rng(0)
     left, _ = np.linalg.qr(rng.normal(size=(20, 3)))
     right, _ = np.linalg.qr(rng.normal(size=(50, 3)))
-    exact_scores = left * [3.0, 2.0, 1.0] @ right.T  # energies of 9, 4 and 1 of 14
+    exact_scores = left * [3.0, 2.0, 1.0] @ right.T  # squares of 9, 4 and 1 of 14
     shares = [0.5, 9.5 / 14, 0.9, 13.5 / 14]
     assert [variance_rank(exact_scores, share) for share in shares] == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
-def test_the_best_approximation_of_the_energy_rank_holds_the_share_and_one_less_does_not(share: float) -> None:
+def test_the_best_approximation_of_the_variance_rank_explains_the_share_and_one_less_does_not(share: float) -> None:
     exact_scores = decaying_scores(40, 100)
     left, values, right = np.linalg.svd(exact_scores.astype(np.float64), full_matrices=False)
 
-    def held(rank: int) -> float:
+    def explained(rank: int) -> float:
         return 1 - relative_error(exact_scores, left[:, :rank] * values[:rank] @ right[:rank]) ** 2
 
     rank = variance_rank(exact_scores, share)
-    assert held(rank) >= share > held(rank - 1)
+    assert explained(rank) >= share > explained(rank - 1)
     assert variance_rank(exact_scores.T, share) == variance_rank(1000 * exact_scores, share) == rank
 
 
-def test_scores_of_zero_have_no_energy() -> None:
+def test_scores_of_zero_have_no_variance() -> None:
     assert variance_rank(np.zeros((4, 3), dtype=np.float32), 0.9) == 0
 
 
-def test_all_of_the_energy_is_never_in_more_directions_than_there_are() -> None:
+def test_all_of_the_variance_never_needs_more_components_than_there_are() -> None:
     for seed in range(20):
         assert variance_rank(low_rank_scores(12, 30, rank=12, noise=0.1, seed=seed), 1.0) <= 12

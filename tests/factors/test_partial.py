@@ -28,14 +28,14 @@ def fit(rows: PartialRows, full_scores: FloatMatrix = NO_FULL_ROWS, *, rank: int
 
 def guesses(found: PartialFit, n_items: int, items: Positions, exact_scores: FloatMatrix) -> FloatMatrix:
     """All scores of a query, from those of some items."""
-    known = np.tile(found.prior_mean, (n_items, 1))
-    known[found.items] = found.known
-    offsets, vectors = known[:, 0], known[:, 1:]
+    item_rows = np.tile(found.prior_mean, (n_items, 1))
+    item_rows[found.items] = found.posterior_means
+    offsets, vectors = item_rows[:, 0], item_rows[:, 1:]
     squares = vectors[items].T @ vectors[items] + found.noise * np.eye(vectors.shape[1])
     return offsets + vectors @ np.linalg.solve(squares, vectors[items].T @ (exact_scores[items] - offsets[items]))
 
 
-def test_a_third_of_the_scores_tells_the_others() -> None:
+def test_the_other_scores_are_predicted_from_a_third_of_them() -> None:
     exact_scores = low_rank_scores(120, 80, rank=3) + np.linspace(-5, 5, 80)
     rng = np.random.default_rng(0)
     items = [rng.choice(80, 27, replace=False) for _ in range(100)]
@@ -59,10 +59,10 @@ def test_offsets_are_not_raised_by_looking_only_where_scores_are_high() -> None:
     averages = np.bincount(rows.items, weights=rows.scores) / np.bincount(rows.items)
     found = fit(rows, rank=1)
     assert averages.mean() > 0.5
-    assert abs(found.known[:, 0].mean()) < 0.1
+    assert abs(found.posterior_means[:, 0].mean()) < 0.1
 
 
-def test_of_an_item_that_was_never_scored_it_knows_what_is_typical() -> None:
+def test_an_item_that_was_never_scored_has_the_prior_mean() -> None:
     exact_scores = low_rank_scores(60, 80, rank=2) + 7
     found = fit(partial_rows(exact_scores, [np.arange(0, 40)] * 60))
     np.testing.assert_array_equal(found.items, np.arange(40))
@@ -78,7 +78,7 @@ def test_full_rows_count_as_well() -> None:
         assert np.square(guesses(found, 80, np.arange(0, 80, 4), query) - query).mean() < 0.05 * query.var()
 
 
-def test_what_retrievers_are_worth_is_found_along_with_the_rest() -> None:
+def test_coefficients_of_retrievers_are_fitted_along_with_items_and_queries() -> None:
     rng = np.random.default_rng(2)
     features = rng.normal(size=(100, 80, 1))
     exact_scores = low_rank_scores(100, 80, rank=2) + 3 * features[..., 0]
@@ -89,10 +89,10 @@ def test_what_retrievers_are_worth_is_found_along_with_the_rest() -> None:
 @pytest.mark.parametrize("exact_scores", [np.zeros((5, 80)), np.ones((5, 80)), low_rank_scores(5, 80, rank=1)])
 def test_it_stays_finite_where_there_is_little_to_learn(exact_scores: FloatMatrix) -> None:
     found = fit(partial_rows(exact_scores, [np.array([3]), np.array([3, 4]), *[np.arange(80)] * 3]))
-    assert np.isfinite(found.known).all()
+    assert np.isfinite(found.posterior_means).all()
     assert np.isfinite(found.prior_mean).all()
     assert found.noise > 0
 
 
-def test_more_queries_tell_more_directions_apart() -> None:
+def test_the_rank_grows_with_the_number_of_queries() -> None:
     assert [rank_for(n_queries) for n_queries in (1, 16, 80, 10_000)] == [1, 2, 10, 32]

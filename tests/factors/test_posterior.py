@@ -10,11 +10,11 @@ from anncur.factors.posterior import MOST_COMPONENTS, QueryPosterior, fit_items,
 from worlds import low_rank_scores
 
 
-def by_hand(vectors: FloatMatrix, noise: float, scored: FloatMatrix, surprises: FloatMatrix) -> FloatMatrix:
+def by_hand(vectors: FloatMatrix, noise: float, scored: FloatMatrix, residuals: FloatMatrix) -> FloatMatrix:
     """The textbook's posterior mean of a query vector, solved from scratch."""
     seen = vectors[scored].astype(np.float64)
     precision = seen.T @ seen + noise * np.eye(vectors.shape[1])
-    return np.linalg.solve(precision, seen.T @ surprises)
+    return np.linalg.solve(precision, seen.T @ residuals)
 
 
 @pytest.mark.parametrize(("noise_share", "precision"), [(0.1, 1e-5), (1e-5, 1e-8)])  # products in float32, float64
@@ -24,19 +24,19 @@ def test_rounds_give_what_solving_at_once_gives(rounds: list[int], noise_share: 
     model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=noise_share)
     posterior = QueryPosterior(2, model)
     orders = np.stack([rng.permutation(60) for _ in range(2)])[:, : sum(rounds)]
-    surprises = rng.normal(size=orders.shape)
+    residuals = rng.normal(size=orders.shape)
     done = 0
     for size in rounds:
         part = slice(done, done + size)
-        posterior.observe(orders[:, part], surprises[:, part])
+        posterior.observe(orders[:, part], residuals[:, part])
         done += size
     for row in range(2):
-        expected = by_hand(model.vectors, model.noise, orders[row], surprises[row])
+        expected = by_hand(model.vectors, model.noise, orders[row], residuals[row])
         error = np.linalg.norm(posterior.query_vectors[row] - expected)
         assert error < precision * np.linalg.norm(expected)
 
 
-def test_covariance_is_that_of_the_prior_less_what_is_known() -> None:
+def test_covariance_is_that_of_the_prior_less_what_scores_explain() -> None:
     model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=0.1)
     posterior = QueryPosterior(1, model)
     scored, others = np.arange(20)[None], np.arange(30, 36)[None]
@@ -44,28 +44,28 @@ def test_covariance_is_that_of_the_prior_less_what_is_known() -> None:
     seen, unseen = model.vectors[scored[0]].astype(float), model.vectors[others[0]].astype(float)
     left = np.linalg.inv(np.eye(model.width) + seen.T @ seen / model.noise)
     expected = unseen @ left @ unseen.T + model.noise * np.eye(6)
-    np.testing.assert_allclose(posterior.covariance(others)[0], expected * posterior.surprise()[0], atol=1e-5)
+    np.testing.assert_allclose(posterior.covariance(others)[0], expected * posterior.misfit()[0], atol=1e-5)
 
 
-def test_a_query_whose_scores_surprise_is_less_certain() -> None:
+def test_a_query_whose_scores_misfit_the_model_is_less_certain() -> None:
     model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=0.1)
     posterior = QueryPosterior(2, model)
     posterior.observe(np.tile(np.arange(20), (2, 1)), np.stack([np.zeros(20), np.full(20, 50.0)]))
-    calm, surprised = posterior.surprise()
-    assert calm < 1 < surprised
+    as_expected, far_off = posterior.misfit()
+    assert as_expected < 1 < far_off
 
 
-def test_going_on_with_some_queries_leaves_theirs_as_they_were() -> None:
+def test_keeping_some_queries_leaves_their_posterior_as_it_was() -> None:
     model = fit_items(low_rank_scores(9, 60, rank=4).T, noise_share=0.1)
     whole, part = QueryPosterior(3, model), QueryPosterior(3, model)
     rng = np.random.default_rng(1)
     first, second = rng.integers(0, 30, (3, 4)), rng.integers(30, 60, (3, 4))
-    surprises = rng.normal(size=(3, 8))
+    residuals = rng.normal(size=(3, 8))
     for posterior in (whole, part):
-        posterior.observe(first, surprises[:, :4])
+        posterior.observe(first, residuals[:, :4])
     part.keep(np.array([0, 2]))
-    part.observe(second[[0, 2]], surprises[[0, 2], 4:])
-    whole.observe(second, surprises[:, 4:])
+    part.observe(second[[0, 2]], residuals[[0, 2], 4:])
+    whole.observe(second, residuals[:, 4:])
     np.testing.assert_allclose(part.query_vectors, whole.query_vectors[[0, 2]], rtol=1e-5)
 
 
@@ -77,25 +77,25 @@ def test_anchor_queries_themselves_have_a_standard_normal_vector() -> None:
     np.testing.assert_allclose(model.offsets, scores.mean(axis=0), atol=1e-6)
 
 
-def test_what_retrievers_explain_is_in_no_vector() -> None:
+def test_the_part_that_retrievers_predict_is_in_no_vector() -> None:
     scores = low_rank_scores(10, 40, rank=3).T
     model = fit_items(scores, scores - 7.0, noise_share=0.1)
     np.testing.assert_allclose(model.offsets, 7.0, atol=1e-5)
     np.testing.assert_allclose(model.vectors, 0.0, atol=1e-5)
 
 
-def test_side_vectors_take_their_share_and_the_variance_stays() -> None:
+def test_embeddings_take_their_share_and_the_variance_stays() -> None:
     scores = low_rank_scores(10, 40, rank=3).T
-    embeddings_of = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    embeddings = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     alone = fit_items(scores, noise_share=0.1)
-    joined = fit_items(scores, noise_share=0.1, embeddings=embeddings_of, embedding_share=0.3)
+    joined = fit_items(scores, noise_share=0.1, embeddings=embeddings, embedding_share=0.3)
     assert joined.width == 16
     assert joined.noise == pytest.approx(alone.noise)
     assert np.square(joined.vectors[:, 10:]).sum() == pytest.approx(0.3 * np.square(alone.vectors).sum(), rel=1e-4)
     assert np.square(joined.vectors).sum() == pytest.approx(np.square(alone.vectors).sum(), rel=1e-4)
 
 
-def test_very_many_anchor_queries_are_kept_in_their_strongest_directions() -> None:
+def test_very_many_anchor_queries_are_reduced_to_their_first_principal_components() -> None:
     scores = low_rank_scores(MOST_COMPONENTS + 40, 300, rank=20, noise=0.01)
     model = fit_items(scores.T, noise_share=0.1)
     assert model.width == MOST_COMPONENTS

@@ -1,4 +1,4 @@
-"""The spectrum tells how many directions the scores need."""
+"""The spectrum shows how many principal components the scores need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from worlds import low_rank_scores
 def test_shares_are_those_of_the_singular_values_of_the_centred_scores() -> None:
     scores = low_rank_scores(20, 300, rank=6, noise=0.3).T
     centred = scores - scores.mean(axis=1, keepdims=True)
-    energies = np.linalg.svd(centred, compute_uv=False)[:-1] ** 2
-    assert spectrum([scores]) == pytest.approx(energies / energies.sum(), abs=1e-5)
+    variances = np.linalg.svd(centred, compute_uv=False)[:-1] ** 2
+    assert spectrum([scores]) == pytest.approx(variances / variances.sum(), abs=1e-5)
 
 
 def test_the_parts_that_scores_come_in_make_no_difference() -> None:
@@ -28,13 +28,13 @@ def test_what_all_queries_have_in_common_counts_for_nothing() -> None:
     assert spectrum([np.full((300, 5), 0.1, dtype=np.float32)]) == ()
 
 
-def test_scores_of_some_rank_need_as_many_directions() -> None:
+def test_scores_of_some_rank_need_as_many_components() -> None:
     shares = spectrum([low_rank_scores(40, 500, rank=6).T])
     assert len(shares) == 39
     assert n_components(shares, 1.0) == 6
     assert n_components(shares, 0.9) < 6
 
 
-def test_energy_is_counted_from_the_strongest_direction() -> None:
+def test_explained_variance_is_counted_from_the_first_component() -> None:
     shares = (0.6, 0.3, 0.08, 0.02)
-    assert [n_components(shares, energy) for energy in (0.5, 0.6, 0.9, 0.95, 0.99)] == [1, 1, 2, 3, 4]
+    assert [n_components(shares, explained) for explained in (0.5, 0.6, 0.9, 0.95, 0.99)] == [1, 1, 2, 3, 4]

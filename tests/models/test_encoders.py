@@ -33,8 +33,13 @@ TEXT = PairFormat(24, 16)
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of two layers with weights large enough to tell texts apart."""
+    """A network of two layers with weights large enough that texts have different scores."""
     return write_network(tmp_path_factory.mktemp("network"), num_hidden_layers=2, initializer_range=0.3)
+
+
+def transformers_model(kind: Any, folder: Path) -> Any:
+    """A model of transformers, which has no types, for inference."""
+    return kind.from_pretrained(folder).eval()
 
 
 def pairs(n: int = 12, seed: int = 0) -> tuple[list[Query], list[Item]]:
@@ -68,7 +73,7 @@ def inputs(batch: PairBatch) -> dict[str, Any]:
 def test_an_emb_score_is_the_mean_of_the_mentions_marks_times_the_entitys(network: Path) -> None:
     model = new_cross_encoder(network, "emb", TEXT)
     batch = batch_of(model)
-    own = transformers.BertModel.from_pretrained(network).eval()
+    own = transformers_model(transformers.BertModel, network)
     with torch.no_grad():
         states = own(**inputs(batch)).last_hidden_state.numpy()
     places = [[list(row).index(VOCABULARY.index(f"[unused{n}]")) for n in range(3)] for row in batch.token_ids]
@@ -82,7 +87,7 @@ def test_a_cls_score_is_the_logit_of_transformers_classifier(network: Path, tmp_
     model = new_cross_encoder(network, "cls", TEXT)
     torch.nn.init.normal_(model.network.classifier.weight)  # type: ignore[union-attr, arg-type]
     model.save(tmp_path)
-    own = transformers.BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    own = transformers_model(transformers.BertForSequenceClassification, tmp_path)
     with torch.no_grad():
         expected = own(**inputs(batch_of(model))).logits[:, 0].numpy()
     np.testing.assert_allclose(scores(model), expected, atol=1e-5)
@@ -90,8 +95,7 @@ def test_a_cls_score_is_the_logit_of_transformers_classifier(network: Path, tmp_
 
 
 @pytest.mark.parametrize("head", ["emb", "cls"])
-def test_what_is_trained_is_what_is_scored(network: Path, head: str) -> None:
-    """Training reads the same numbers as inference, where nothing is dropped."""
+def test_training_and_inference_give_the_same_scores(network: Path, head: str) -> None:
     model = new_cross_encoder(network, head, TEXT).eval()
     np.testing.assert_allclose(model(batch_of(model)).detach().numpy(), scores(model), atol=1e-5)
 
@@ -155,18 +159,23 @@ def test_fewer_layers_are_the_first_ones(network: Path) -> None:
     assert all(torch.equal(value, weights[name]) for name, value in kept.items())
 
 
-def test_a_shallow_network_is_saved_as_what_it_is(network: Path, tmp_path: Path) -> None:
+def test_a_network_with_fewer_layers_is_saved_with_fewer_layers(network: Path, tmp_path: Path) -> None:
     model = new_cross_encoder(network, "emb", TEXT, layers=1)
     model.save(tmp_path)
     np.testing.assert_array_equal(scores(load_cross_encoder(tmp_path)), scores(model))
 
 
-def test_a_narrow_networks_words_keep_their_likeness_as_well_as_its_width_allows(tmp_path: Path) -> None:
-    """Dot products of words are the best approximation of rank `width`: Eckart and Young's, by an own SVD."""
+def word_embeddings(network: Any) -> torch.Tensor:
+    weight: torch.Tensor = network.get_input_embeddings().weight
+    return weight
+
+
+def test_a_narrow_networks_word_embeddings_are_the_best_of_its_width(tmp_path: Path) -> None:
+    """Their dot products are the best approximation of rank `width`: Eckart and Young's, by another SVD."""
     folder = write_network(tmp_path, hidden_size=64, initializer_range=0.3)
-    wide = new_cross_encoder(folder, "emb", TEXT).network.get_input_embeddings().weight.detach().numpy()
+    wide = word_embeddings(new_cross_encoder(folder, "emb", TEXT).network).detach().numpy()
     narrow_model = new_cross_encoder(folder, "emb", TEXT, width=32)
-    narrow = narrow_model.network.get_input_embeddings().weight.detach().numpy()
+    narrow = word_embeddings(narrow_model.network).detach().numpy()
     assert narrow.shape == (len(VOCABULARY), 32)
     left, values, _ = np.linalg.svd(wide.astype(np.float64), full_matrices=False)
     best = (left[:, :32] * values[:32] ** 2) @ left[:, :32].T
@@ -174,7 +183,7 @@ def test_a_narrow_networks_words_keep_their_likeness_as_well_as_its_width_allows
     assert np.isfinite(scores(narrow_model)).all()
 
 
-def test_a_narrow_network_may_also_be_shallow(network: Path, tmp_path: Path) -> None:
+def test_a_narrow_network_may_also_have_fewer_layers(network: Path, tmp_path: Path) -> None:
     folder = write_network(tmp_path, hidden_size=64, num_hidden_layers=3)
     model = new_cross_encoder(folder, "cls", TEXT, width=32, layers=2)
     config = model.network.config
@@ -194,9 +203,9 @@ def test_a_narrow_network_may_also_be_shallow(network: Path, tmp_path: Path) -> 
         ({"width": -32}, "width must be"),
     ],
 )
-def test_a_shape_that_the_network_has_not_is_refused(network: Path, options: dict[str, int], problem: str) -> None:
+def test_a_shape_that_does_not_fit_the_network_is_refused(network: Path, options: dict[str, int], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        new_cross_encoder(network, "emb", TEXT, **options)  # type: ignore[arg-type]
+        new_cross_encoder(network, "emb", TEXT, **options)
 
 
 @pytest.mark.parametrize("head", ["mean", "cls"])
@@ -204,7 +213,7 @@ def test_a_shape_that_the_network_has_not_is_refused(network: Path, options: dic
 def test_a_saved_dual_encoder_embeds_the_same(network: Path, tmp_path: Path, head: Any, is_shared: bool) -> None:
     model = new_dual_encoder(network, TEXT, head=head, is_shared=is_shared)
     with torch.no_grad():
-        model.query_tower.get_input_embeddings().weight += 0.1 * torch.randn(1, 32)
+        word_embeddings(model.query_tower).add_(0.1 * torch.randn(1, 32))
     model.save(tmp_path)
     again = load_dual_encoder(tmp_path)
     assert (again.head, again.is_shared) == (head, is_shared)
@@ -219,15 +228,15 @@ def test_towers_learn_together_only_where_they_are_shared(network: Path, is_shar
     queries, _ = pairs()
     before = model.embed_queries(queries)
     with torch.no_grad():
-        model.item_tower.get_input_embeddings().weight *= 2
+        word_embeddings(model.item_tower).mul_(2)
     assert np.array_equal(model.embed_queries(queries), before) is not is_shared
 
 
 def test_a_cls_vector_is_the_raw_first_state_and_a_mean_vector_the_mean_of_length_one(network: Path) -> None:
     _, items = pairs()
-    own = transformers.BertModel.from_pretrained(network).eval()
+    own = transformers_model(transformers.BertModel, network)
     for head in ("cls", "mean"):
-        model = new_dual_encoder(network, TEXT, head=head, is_shared=True)  # type: ignore[arg-type]
+        model = new_dual_encoder(network, TEXT, head=head, is_shared=True)
         vectors = model.embed_items(items)
         for tokens, vector in zip(model.tokenizer.items(items), vectors, strict=True):
             with torch.no_grad():
@@ -240,7 +249,7 @@ def test_a_cls_vector_is_the_raw_first_state_and_a_mean_vector_the_mean_of_lengt
 def test_a_vector_does_not_depend_on_the_texts_beside_it(network: Path) -> None:
     queries, items = pairs()
     for head in ("cls", "mean"):
-        model: DualEncoder = new_dual_encoder(network, TEXT, head=head)  # type: ignore[arg-type]
+        model: DualEncoder = new_dual_encoder(network, TEXT, head=head)
         alone = np.concatenate([model.embed_items([item]) for item in items])
         np.testing.assert_allclose(model.embed_items(items), alone, atol=1e-5)
         alone = np.concatenate([model.embed_queries([query]) for query in queries])
@@ -361,7 +370,8 @@ def test_a_network_of_another_architecture_is_refused(tmp_path: Path, kind: str,
         },
     }[kind]
     config = transformers.AutoConfig.for_model(kind, vocab_size=len(VOCABULARY), **shape)
-    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    model: Any = transformers.AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    model.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
     with pytest.raises(InputError, match=f"holds a network of the kind '{kind}'; take one like BERT"):
         new_cross_encoder(tmp_path, head, TEXT)

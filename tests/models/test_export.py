@@ -51,7 +51,7 @@ def test_a_classifier_that_others_saved_scores_plain_pairs(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("weights", "mean", "correlation"), [("float32", 0.0, 1.0), ("compact", 0.3, 0.9), ("int8", 3.0, 0.5)]
 )
-def test_the_report_says_how_far_scores_moved(
+def test_the_report_has_how_far_scores_moved(
     weights: WeightFormat, mean: float, correlation: float, tmp_path: Path
 ) -> None:
     folder = make_folder(tmp_path / "model")
@@ -61,7 +61,7 @@ def test_the_report_says_how_far_scores_moved(
     assert 0 <= report.change.mean_difference <= mean
     assert report.change.mean_difference <= report.change.max_difference
     assert report.change.rank_correlation >= correlation
-    exact, found = (OnnxScorer(whole) for whole in (export_bytes(folder), (tmp_path / "x.onnx").read_bytes()))
+    exact, found = (OnnxScorer(content) for content in (export_bytes(folder), (tmp_path / "x.onnx").read_bytes()))
     differences = np.abs([exact.score(QUERY, [item])[0] - found.score(QUERY, [item])[0] for item in ITEMS])
     np.testing.assert_allclose(differences.max(), report.change.max_difference, atol=1e-3)
 
@@ -72,7 +72,7 @@ def test_every_kind_of_weights_is_a_scorer_of_its_own(tmp_path: Path) -> None:
     assert len({OnnxScorer(export_bytes(folder, weights=kind)).fingerprint for kind in kinds}) == 3
 
 
-def test_a_failed_export_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_export_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_folder(tmp_path / "model")
     (tmp_path / "out").mkdir()
     file = tmp_path / "out" / "x.onnx"
@@ -127,18 +127,18 @@ def test_unknown_weights_are_refused(tmp_path: Path) -> None:
         export(tmp_path, tmp_path / "x.onnx", weights="int4")  # type: ignore[arg-type]
 
 
-def test_the_command_writes_the_file_and_tells_the_change(tmp_path: Path) -> None:
+def test_the_command_writes_the_file_and_prints_the_change(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model")
     command = ["export", str(folder), "--out", str(tmp_path / "x.onnx"), "--weights", "compact"]
-    told = CliRunner().invoke(app, command)
-    assert told.exit_code == 0, told.output
-    assert "On 200 pairs of the sample, scores differ from float32 by" in told.stdout
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "On 200 pairs of the sample, scores differ from float32 by" in result.stdout
     answer = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert answer["bytes"] == (tmp_path / "x.onnx").stat().st_size
     assert answer["change"]["rank_correlation"] > 0.9
 
 
 def test_the_command_ends_in_one_line_when_there_is_no_model(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["export", str(tmp_path), "--out", str(tmp_path / "x.onnx")])
-    assert told.exit_code == 1
-    assert "config.json" in told.stderr
+    result = CliRunner().invoke(app, ["export", str(tmp_path), "--out", str(tmp_path / "x.onnx")])
+    assert result.exit_code == 1
+    assert "config.json" in result.stderr

@@ -25,8 +25,8 @@ from models.tiny import CONFIG, QUERY, make_folder, make_items, run_transformers
 
 def session(folder: Path, head: Literal["emb", "cls"], backend: Backend = FLOAT32) -> Any:
     shape = Shape.from_config(json.loads((folder / "config.json").read_text()))
-    whole = build_graph(load_file(folder / "model.safetensors"), shape, head, backend=backend)
-    return onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
+    content = build_graph(load_file(folder / "model.safetensors"), shape, head, backend=backend)
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
 def run(graph: Any, batch: PairBatch) -> NDArray[np.float32]:
@@ -56,33 +56,35 @@ def test_scores_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("head", ["emb", "cls"])
-def test_compact_weights_score_as_what_they_stand_for(head: Literal["emb", "cls"], tmp_path: Path) -> None:
+def test_compact_weights_score_as_the_float32_weights_that_they_decode_to(
+    head: Literal["emb", "cls"], tmp_path: Path
+) -> None:
     folder = make_folder(tmp_path, head=head)
     batch = make_batch(folder, PairFormat(32, 24), 9)
-    stood_for = {
+    decoded = {
         key: restored(value) if value.ndim == 2 else value
         for key, value in load_file(folder / "model.safetensors").items()
     }
-    expected = run_transformers(folder, batch, head=head, state=stood_for)
+    expected = run_transformers(folder, batch, head=head, state=decoded)
     found = run(session(folder, head, Backend("int8", "int8")), batch)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.abs(found - run(session(folder, head), batch)).max() > 1e-4, "the weights were not made smaller"
 
 
 def restored(value: NDArray[np.float32]) -> NDArray[np.float32]:
-    whole, scales = quantised(value, axis=1)  # the rows of a table, the outputs of a linear layer
-    return whole * scales
+    integers, scales = quantised(value, axis=1)  # the rows of a table, the outputs of a linear layer
+    return integers * scales
 
 
 def test_quantised_weights_are_off_by_half_a_step_at_most_and_zeros_stay_zeros() -> None:
     matrix = np.random.default_rng(0).normal(size=(7, 9)).astype(np.float32)
     matrix[3] = 0
-    whole, scales = quantised(matrix, axis=1)
-    assert (np.abs(whole * scales - matrix) <= 0.5001 * scales).all()
-    assert not (whole * scales)[3].any()
+    integers, scales = quantised(matrix, axis=1)
+    assert (np.abs(integers * scales - matrix) <= 0.5001 * scales).all()
+    assert not (integers * scales)[3].any()
 
 
-def test_compact_layers_are_made_float32_once_and_not_at_every_call(tmp_path: Path) -> None:
+def test_compact_layers_are_converted_to_float32_once_and_not_in_every_run(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model", head="cls")
     shape = Shape.from_config(json.loads((folder / "config.json").read_text()))
     weights = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Tiny random BERTs with a tokenizer, saved as folders; and what transformers says they score."""
+"""Tiny random BERTs with a tokenizer, saved as folders; and their scores by transformers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def save_model(folder: Path, *, head: Literal["emb", "cls"], n_layers: int = 2, 
     from transformers import BertConfig, BertForSequenceClassification, BertModel
 
     config = BertConfig(**{**CONFIG, "num_hidden_layers": n_layers, "num_labels": 1})
+    classifier, encoder = _untyped(BertForSequenceClassification), _untyped(BertModel)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = BertForSequenceClassification(config) if head == "cls" else BertModel(config, add_pooling_layer=False)
+        model = classifier(config) if head == "cls" else encoder(config, add_pooling_layer=False)
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:  # biases and norms are trivial in a new model
                 torch.nn.init.normal_(parameter, mean=float("LayerNorm.weight" in name), std=0.3)
@@ -68,7 +69,7 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"]))
-    PreTrainedTokenizerFast(
+    _untyped(PreTrainedTokenizerFast)(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",
@@ -88,7 +89,7 @@ def make_items(n_items: int, *, seed: int = 0) -> list[Item]:
 def transformers_scores(
     folder: Path, query: Query, items: list[Item], *, state: dict[str, Any] | None = None
 ) -> NDArray[np.float32]:
-    """What transformers' own implementation gives, with other weights if given."""
+    """The scores of transformers' own implementation, with other weights if given."""
     card = ModelCard.from_json((folder / "anncur.json").read_text(), where="card")
     tokenizer = PairTokenizer.from_folder(folder, card.text)
     batch = tokenizer.assemble([tokenizer.query(query)] * len(items), tokenizer.items(items))
@@ -102,9 +103,11 @@ def run_transformers(
     import torch
     from transformers import BertForSequenceClassification, BertModel
 
-    kind = BertForSequenceClassification if head == "cls" else BertModel
-    options = {} if head == "cls" else {"add_pooling_layer": False}
-    model = kind.from_pretrained(folder, **options).eval()
+    if head == "cls":
+        model = _untyped(BertForSequenceClassification).from_pretrained(folder)
+    else:
+        model = _untyped(BertModel).from_pretrained(folder, add_pooling_layer=False)
+    model.eval()
     if state is not None:
         model.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()})
     with torch.no_grad():
@@ -121,3 +124,8 @@ def run_transformers(
     start, end, entity = (states[np.arange(len(states)), column] for column in batch.marks.T)
     dots: NDArray[np.float32] = (0.5 * (start + end) * entity).sum(axis=1)
     return dots
+
+
+def _untyped(thing: Any) -> Any:
+    """The models of transformers, which have no types."""
+    return thing

@@ -1,4 +1,4 @@
-"""A pilot tells what a build will cost and bring."""
+"""A pilot shows what a build will cost and bring."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import time
 import numpy as np
 import pytest
 
-import anncur
 from anncur.errors import InputError
-from anncur.planning.plan import BuildPlan, make_plan
+from anncur.planning.plan import BuildPlan, plan
 from worlds import World, low_rank_scores
 
 
-def plan_for(world: World, **options: float) -> BuildPlan:
-    queries = [anncur.Query(text) for text in world.queries]
-    return make_plan(anncur.load_scorer(world.scorer), iter(world.items), queries, **options)  # type: ignore[arg-type]
+def plan_for(world: World) -> BuildPlan:
+    return plan(iter(world.items), world.scorer, world.queries)
 
 
 def test_a_plan_counts_pairs_and_scales_time_and_disk_with_them() -> None:
@@ -25,29 +23,29 @@ def test_a_plan_counts_pairs_and_scales_time_and_disk_with_them() -> None:
     assert made.disk_bytes > 4 * made.n_pairs
 
 
-def test_a_pilot_calls_the_scorer_as_often_as_it_says() -> None:
+def test_a_pilot_scores_as_many_pairs_as_it_reports() -> None:
     world = World(low_rank_scores(20, 300, rank=3))
     made = plan_for(world)
     assert len(world.scorer.pairs) == made.pilot_calls
 
 
 def test_a_slow_scorer_gets_a_small_pilot_and_its_pace_is_measured() -> None:
-    calls = [0]
+    n_pairs = 0
 
     def slow(pairs: list[tuple[str, str]]) -> list[float]:
-        calls[0] += len(pairs)
+        nonlocal n_pairs
+        n_pairs += len(pairs)
         time.sleep(0.001 * len(pairs))
         return [float(len(item)) for _, item in pairs]
 
-    queries = [anncur.Query(f"query {number}") for number in range(40)]
-    items = (f"item {number}" for number in range(2000))
-    made = make_plan(anncur.load_scorer(slow), items, queries, seconds=0.5)
+    queries = [f"query {number}" for number in range(40)]
+    made = plan((f"item {number}" for number in range(2000)), slow, queries, seconds=0.5)
     assert made.n_items == 2000
-    assert calls[0] == made.pilot_calls < 2000
+    assert n_pairs == made.pilot_calls < 2000
     assert made.seconds_per_pair >= 0.001
 
 
-def test_where_the_scorer_has_a_shape_adaptive_search_is_ahead_and_the_plan_says_so() -> None:
+def test_where_scores_are_of_low_rank_adaptive_search_is_ahead_and_is_advised() -> None:
     made = plan_for(World(low_rank_scores(40, 800, rank=4)))
     recalls = {(recall.method, recall.share): recall.recall for recall in made.recalls}
     assert recalls["posterior", 0.1] > recalls["rerank", 0.1] + 0.3
@@ -56,7 +54,7 @@ def test_where_the_scorer_has_a_shape_adaptive_search_is_ahead_and_the_plan_says
     assert any("half the anchor queries did as well" in line for line in made.advice)
 
 
-def test_where_words_tell_all_plain_re_ranking_is_advised() -> None:
+def test_where_words_decide_plain_re_ranking_is_advised() -> None:
     rng = np.random.default_rng(0)
 
     def some_words(count: int) -> str:
@@ -65,8 +63,8 @@ def test_where_words_tell_all_plain_re_ranking_is_advised() -> None:
     def overlap(pairs: list[tuple[str, str]]) -> list[float]:
         return [len(set(query.split()) & set(item.split())) + len(item) / 1000 for query, item in pairs]
 
-    queries = [anncur.Query(some_words(5)) for _ in range(40)]
-    made = make_plan(anncur.load_scorer(overlap), [some_words(8) for _ in range(1500)], queries)
+    queries = [some_words(5) for _ in range(40)]
+    made = plan([some_words(8) for _ in range(1500)], overlap, queries)
     assert any("plain re-ranking serves you better" in line for line in made.advice)
 
 
@@ -78,4 +76,4 @@ def test_too_few_queries_or_no_items_are_refused() -> None:
     with pytest.raises(InputError, match="at least 12 queries"):
         plan_for(World(low_rank_scores(5, 100, rank=3)))
     with pytest.raises(InputError, match="at least one item"):
-        make_plan(anncur.load_scorer(lambda _: []), [], [anncur.Query("q")] * 20)
+        plan([], lambda _: [], ["q"] * 20)

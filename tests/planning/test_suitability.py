@@ -1,4 +1,4 @@
-"""A report tells what tuning has seen, and advises by it."""
+"""A report shows what tuning has measured, and advises by it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import anncur
 from anncur import anchors
 from anncur.arrays import FloatMatrix, Positions
 from anncur.planning.advice import advise
-from anncur.planning.suitability import assess, chosen, compare
-from anncur.search import split, tuning
+from anncur.planning.suitability import assess, compare
 from anncur.search.settings import PosteriorSettings, RecallCurve, Tuned
 from anncur.search.splits import SplitTable
 from anncur.storage.codecs import decode_tuned, encode_tuned
-from anncur.tuning.derive import Derived, Settings, learn
+from anncur.tuning import posterior, splits
+from anncur.tuning.derive import Derived, derive
 from worlds import World, low_rank_scores
 
 NO_SPLITS = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))
@@ -26,8 +26,8 @@ NO_SPLITS = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))
 @pytest.fixture
 def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tune in little time, where it doesn't matter how well."""
-    monkeypatch.setattr(tuning, "MOST_CALLS", 100)
-    monkeypatch.setattr(split, "ANCHOR_COUNTS", (0, 5))
+    monkeypatch.setattr(posterior, "MOST_PAIRS", 100)
+    monkeypatch.setattr(splits, "ANCHOR_COUNTS", (0, 5))
 
 
 class Blurred:
@@ -60,16 +60,21 @@ class Held:
         return self._vectors[positions]
 
 
-def learn_of(world: World, *retrievers: Blurred) -> Derived:
-    queries = [anncur.Query(text) for text in world.queries]
-    return learn(Held(world), Settings(), queries=queries, retrievers={each.name: each for each in retrievers})
+def derived_of(world: World, *retrievers: Blurred) -> Derived:
+    return derive(
+        Held(world),
+        queries=[anncur.Query(text) for text in world.queries],
+        retrievers={each.name: each for each in retrievers},
+        anchor_method="pivoted_qr",
+        seed=0,
+    )
 
 
 @pytest.mark.usefixtures("few_trials")
-def test_the_record_of_a_retriever_is_what_re_ranking_with_it_finds() -> None:
+def test_the_recall_curve_of_a_retriever_is_what_re_ranking_with_it_finds() -> None:
     world = World(low_rank_scores(12, 300, rank=5, noise=0.5))
     cheap = Blurred(world, "cheap", noise=2.0)
-    curve = learn_of(world, cheap).tuned.rerank_curves["cheap"]
+    curve = derived_of(world, cheap).tuned.rerank_curves["cheap"]
     index = world.index(12, retrievers=[cheap])
     for k, budget in ((1, 5), (10, 30), (50, 120), (10, 300)):
         found = index.search_many(world.queries, k, budget, anncur.Rerank("cheap"))
@@ -79,12 +84,12 @@ def test_the_record_of_a_retriever_is_what_re_ranking_with_it_finds() -> None:
 
 
 @pytest.mark.usefixtures("few_trials")
-def test_a_sample_of_the_items_records_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_the_items_gives_about_the_same_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(low_rank_scores(16, 3000, rank=5, noise=0.5))
     cheap = Blurred(world, "cheap", noise=2.0)
-    from_all = learn_of(world, cheap).tuned.rerank_curves["cheap"]
+    from_all = derived_of(world, cheap).tuned.rerank_curves["cheap"]
     monkeypatch.setattr(anchors, "MOST_CONSIDERED", 600)
-    from_some = learn_of(world, cheap).tuned.rerank_curves["cheap"]
+    from_some = derived_of(world, cheap).tuned.rerank_curves["cheap"]
     for budget in (50, 200, 500):
         assert from_some.recall(10, budget) == pytest.approx(from_all.recall(10, budget), abs=0.05)
     assert from_some.recall(100, 3000) == 1.0
@@ -99,7 +104,7 @@ def test_the_budget_for_a_recall_that_was_measured_is_the_one_that_it_was_measur
 @pytest.mark.usefixtures("few_trials")
 def test_what_an_older_version_tuned_is_read_and_written_as_it_was() -> None:
     world = World(low_rank_scores(12, 80, rank=3))
-    newer = encode_tuned(learn_of(world, Blurred(world, "cheap", noise=1.0)).tuned)
+    newer = encode_tuned(derived_of(world, Blurred(world, "cheap", noise=1.0)).tuned)
     record = json.loads(newer)
     del record["rerank"], record["spectrum"]
     older = json.dumps(record, sort_keys=True).encode()
@@ -108,9 +113,9 @@ def test_what_an_older_version_tuned_is_read_and_written_as_it_was() -> None:
     assert encode_tuned(decode_tuned(newer)) == newer
 
 
-def test_a_report_knows_every_method_and_stops_short_of_scoring_everything() -> None:
+def test_a_report_has_every_method_and_stops_short_of_scoring_everything() -> None:
     world = World(low_rank_scores(16, 300, rank=4, noise=0.1))
-    found = assess(learn_of(world, Blurred(world, "good", 0.5), Blurred(world, "poor", 9.0)), n_items=300)
+    found = assess(derived_of(world, Blurred(world, "good", 0.5), Blurred(world, "poor", 9.0)), n_items=300)
     assert found.methods == ("posterior", "anncur", "rerank good", "rerank poor")
     assert {(row.k, row.budget) for row in found.recalls} == {
         *((k, budget) for k in (1, 10) for budget in (50, 100, 200)),
@@ -122,11 +127,11 @@ def test_a_report_knows_every_method_and_stops_short_of_scoring_everything() -> 
     assert poor is not None
     assert good > poor + 0.2
     assert found.most_components == 15
-    assert found.directions[0].n_components <= 4
+    assert found.components[0].n_components <= 4
     assert json.loads(json.dumps(found.to_dict()))["recalls"][0].keys() == {"method", "k", "budget", "recall"}
 
 
-def learned_from(ours: float, theirs: float) -> Derived:
+def tuned_to(ours: float, theirs: float) -> Derived:
     """From the share of the top k that each finds within any budget, the same for every k."""
     rng = np.random.default_rng(0)
     found = [np.where(rng.random((96, 100)) < share, 20, 5000).astype(np.int32) for share in (ours, theirs)]
@@ -137,19 +142,19 @@ def learned_from(ours: float, theirs: float) -> Derived:
 
 
 def test_adaptive_search_is_advised_where_it_finds_more() -> None:
-    first, *_ = advise(learned_from(0.9, 0.5), n_items=5000)
+    first, *_ = advise(tuned_to(0.9, 0.5), n_items=5000)
     assert first.startswith("use posterior, the default: it finds 9")
     assert "re-ranking bm25 finds 49%" in first
-    assert "would need 5,000 calls" in first
+    assert "would need 5,000 pairs" in first
 
 
 def test_plain_re_ranking_is_advised_where_it_finds_more() -> None:
-    first, *_ = advise(learned_from(0.5, 0.9), n_items=5000)
+    first, *_ = advise(tuned_to(0.5, 0.9), n_items=5000)
     assert first.startswith('plain re-ranking serves you better (method=anncur.Rerank("bm25")): bm25 finds 9')
 
 
 def test_plain_re_ranking_is_advised_where_it_finds_as_much() -> None:
-    first, *_ = advise(learned_from(0.9, 0.9), n_items=5000)
+    first, *_ = advise(tuned_to(0.9, 0.9), n_items=5000)
     assert first.startswith("plain re-ranking serves you as well")
 
 
@@ -162,37 +167,39 @@ def test_a_difference_that_may_be_chance_decides_nothing() -> None:
     assert first.startswith("use more anchor queries: 2 are too few to tell")
 
 
-def test_where_re_ranking_is_better_only_somewhere_the_advice_says_where() -> None:
-    derived = learned_from(0.9, 0.5)
+def test_where_re_ranking_is_better_only_somewhere_the_advice_names_where() -> None:
+    derived = tuned_to(0.9, 0.5)
     derived.tuned.curve.found_after[:, 0] = 80  # the very best comes late
     derived.tuned.rerank_curves["bm25"].found_after[:, 0] = 1
     first, second, *_ = advise(derived, n_items=5000)
     assert first.startswith("use posterior")
-    assert second == "plain re-ranking with bm25 serves better for the top 1 with 50 calls (100% against 0%)"
+    assert second == "plain re-ranking with bm25 serves better for the top 1 with 50 pairs (100% against 0%)"
 
 
 def test_what_was_never_tuned_is_to_be_tuned() -> None:
     untuned = Derived(np.arange(3), NO_SPLITS)
     assert assess(untuned, n_items=5000).recalls == ()
-    assert assess(untuned, n_items=5000).directions == ()
+    assert assess(untuned, n_items=5000).components == ()
     (line,) = advise(untuned, n_items=5000)
     assert "run `anncur tune`" in line
 
 
 def test_few_items_are_better_scored_all() -> None:
-    first, *_ = advise(learned_from(0.9, 0.5), n_items=800)
+    first, *_ = advise(tuned_to(0.9, 0.5), n_items=800)
     assert "scoring them all" in first
-    assert len(advise(learned_from(0.9, 0.5), n_items=40)) == 1
+    assert len(advise(tuned_to(0.9, 0.5), n_items=40)) == 1
 
 
-def test_a_comparison_with_nothing_says_only_what_is_now() -> None:
-    changes = compare(Tuned(), learned_from(0.9, 0.5).tuned, n_items=5000)
+def test_a_comparison_with_nothing_has_only_what_is_expected_now() -> None:
+    changes = compare(Tuned(), tuned_to(0.9, 0.5).tuned, n_items=5000).changes
     assert {change.before for change in changes} == {None}
     assert all(change.after is not None for change in changes)
 
 
-def test_settings_without_effect_are_not_told_as_chosen() -> None:
-    told = chosen(PosteriorSettings(coefficients=(("bm25", (0.5, 0.1)),), embedding_share=0.3))
-    assert told is not None
-    assert (told["retrievers"], told["side"], told["side_share"]) == ({"bm25": [0.5, 0.1]}, None, 0.0)
-    assert chosen(None) is None
+def test_settings_without_effect_are_not_reported_as_chosen() -> None:
+    settings = PosteriorSettings(coefficients=(("bm25", (0.5, 0.1)),), embedding_share=0.3)
+    chosen = compare(Tuned(), Tuned(settings), n_items=5000).chosen
+    assert chosen is not None
+    assert chosen["retrievers"] == {"bm25": [0.5, 0.1]}
+    assert (chosen["embeddings_of"], chosen["embedding_share"]) == (None, 0.0)
+    assert compare(Tuned(settings), Tuned(), n_items=5000).chosen is None

@@ -11,20 +11,20 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
-from programs import ITEMS_PER_CHUNK, N_BUILT, Outcome, Task
 
 import anncur
+import programs
 from anncur.errors import FingerprintError, InputError, LockedError, ResumeError
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
+from programs import ITEMS_PER_CHUNK, N_BUILT, Outcome, Task
 from worlds import World
 
 pytestmark = pytest.mark.processes
 
 
-SECONDS_PER_CALL = 0.005  # so that processes are at work at the same time
+SECONDS_PER_REQUEST = 0.005  # so that processes are at work at the same time
 
 
 def test_a_builder_that_is_stopped_until_the_other_has_ended_completes_the_same_index(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_what_a_killed_builder_has_left_half_written_is_no_part_of_the_index(tmp
     _assert_undisturbed(path, tmp_path)
 
 
-def test_a_second_builder_is_refused_and_told_which_process_is_building(tmp_path: Path) -> None:
+def test_a_second_builder_is_refused_with_the_process_that_is_building(tmp_path: Path) -> None:
     path, log = tmp_path / "busy.anncur", tmp_path / "pairs.log"
-    with programs.start(Task(str(path), log=str(log), seconds_per_call=SECONDS_PER_CALL)) as builder:
+    with programs.start(Task(str(path), log=str(log), seconds_per_request=SECONDS_PER_REQUEST)) as builder:
         programs.wait_until(lambda: programs.n_lines(log) > 0)
         with pytest.raises(LockedError, match=rf"busy\.anncur .* process {builder.pid}\b"):
             programs.build(path)
@@ -99,7 +99,7 @@ def test_readers_search_the_old_version_while_a_writer_is_at_work(tmp_path: Path
     path, log = tmp_path / "busy.anncur", tmp_path / "pairs.log"
     before = programs.build(path)
     expected = before.search("query 1", k=5, budget=40)
-    with programs.start(Task(str(path), "add", log=str(log), seconds_per_call=0.1)) as writer:
+    with programs.start(Task(str(path), "add", log=str(log), seconds_per_request=0.1)) as writer:
         programs.wait_until(lambda: programs.n_lines(log) > 0)
         reader = programs.open_index(path)
         found = reader.search("query 1", k=5, budget=40)
@@ -125,7 +125,7 @@ def _worse_is_better(world: World) -> dict[str, Any]:
     return {"scorer": load_scorer(world.scorer, higher_is_better=False)}
 
 
-OTHER_PLANS: dict[str, Callable[[World], dict[str, Any]]] = {
+OTHER_SPECS: dict[str, Callable[[World], dict[str, Any]]] = {
     "higher_is_better": _worse_is_better,
     "items": _other_text,
     "n_items": lambda world: {"items": world.items[: N_BUILT - 1]},
@@ -136,18 +136,18 @@ OTHER_PLANS: dict[str, Callable[[World], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("field", OTHER_PLANS)
-def test_a_build_is_not_gone_on_with_under_another_plan(field: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", OTHER_SPECS)
+def test_a_build_is_not_resumed_with_other_settings(field: str, tmp_path: Path) -> None:
     path = tmp_path / "unfinished.anncur"
     programs.build(path, shard=(0, 2))
     names = "(items|n_items)" if field == "n_items" else field  # a missing item changes both
     with pytest.raises(ResumeError, match=rf"unfinished\.anncur .* another {names}:"):
-        _build_otherwise(path, OTHER_PLANS[field])
+        _build_otherwise(path, OTHER_SPECS[field])
     programs.build(path)
     _assert_undisturbed(path, tmp_path)
 
 
-def test_a_build_is_not_gone_on_with_by_another_scorer(tmp_path: Path) -> None:
+def test_a_build_is_not_resumed_with_another_scorer(tmp_path: Path) -> None:
     path = tmp_path / "unfinished.anncur"
     programs.build(path, shard=(0, 2))
     with pytest.raises(FingerprintError, match=r"unfinished\.anncur .* scorer stored, not from another scorer"):
@@ -168,18 +168,18 @@ def test_a_build_in_the_place_of_another_index_is_refused_and_leaves_nothing_beh
 
 
 def _shard(path: Path, shard: tuple[int, int], *, log: str | None = None) -> Task:
-    return Task(str(path), shard=shard, log=log, seconds_per_call=SECONDS_PER_CALL)
+    return Task(str(path), shard=shard, log=log, seconds_per_request=SECONDS_PER_REQUEST)
 
 
 def _build_otherwise(path: Path, changes: Callable[[World], dict[str, Any]]) -> None:
     world = programs.make_world()
-    same = {
+    same: dict[str, Any] = {
         "scorer": world.scorer,
         "items": world.items[:N_BUILT],
         "anchor_queries": world.queries,
         "items_per_chunk": ITEMS_PER_CHUNK,
     }
-    anncur.Index.build(path, **{**same, **changes(world)})
+    anncur.Index.build(path=path, **{**same, **changes(world)})
 
 
 def _assert_undisturbed(path: Path, tmp_path: Path) -> None:

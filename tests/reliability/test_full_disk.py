@@ -1,4 +1,4 @@
-"""A disk that is full or fails: a clear error, the old version answers, and the work goes on once it is mended."""
+"""A disk that is full or fails: a clear error, the old version answers, and the work is resumed once it is repaired."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
-from programs import N_BUILT, Outcome, Task
 
 import anncur
+import programs
 from anncur.errors import StorageError
+from programs import N_BUILT, Outcome, Task
 
 pytestmark = pytest.mark.processes
 

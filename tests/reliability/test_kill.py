@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-import programs
 import pytest
-from programs import Outcome, Task
 
 import anncur
+import programs
+from programs import Outcome, Task
 
 pytestmark = pytest.mark.processes
 
 
-SECONDS_PER_CALL = 0.002  # so that most kills come while it scores
+SECONDS_PER_REQUEST = 0.002  # so that most kills come while it scores
 some_or_all = pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 needs_seccomp = pytest.mark.skipif(
     not programs.can_forbid_system_calls(), reason="needs seccomp, on Linux on x86_64 or aarch64"
@@ -37,7 +37,9 @@ def test_killed_again_and_again_it_gives_the_same_index_and_scores_at_most_a_chu
     programs.add(undisturbed)
     for number in count():
         path, log = tmp_path / f"{number}.anncur", tmp_path / f"{number}.log"
-        kills_here = _kill_until_it_ends(Task(str(path), "grow", log=str(log), seconds_per_call=SECONDS_PER_CALL), rng)
+        kills_here = _kill_until_it_ends(
+            Task(str(path), "grow", log=str(log), seconds_per_request=SECONDS_PER_REQUEST), rng
+        )
         index = programs.open_index(path)
         assert index.digest() == undisturbed.digest()
         assert index.verify() == []
@@ -48,7 +50,7 @@ def test_killed_again_and_again_it_gives_the_same_index_and_scores_at_most_a_chu
 
 
 @some_or_all
-def test_a_build_killed_at_a_file_call_goes_on_to_the_same_index(step: int, tmp_path: Path) -> None:
+def test_a_build_killed_at_a_file_call_resumes_to_the_same_index(step: int, tmp_path: Path) -> None:
     expected = programs.build(tmp_path / "undisturbed").digest()
     for path in _killed_at_file_calls("build", tmp_path, step):
         index = programs.build(path)

@@ -94,15 +94,15 @@ class LifeInMemory(RuleBasedStateMachine):
         assert hits.calls == self.scorer.n_pairs
         self.expect_at_most(budget)
 
-    @rule(anchors=st.sampled_from([*ANCHOR_METHODS]), seed=st.integers(0, 3))
-    def tune(self, anchors: str, seed: int) -> None:
-        self.index.tune(anchors=anchors, seed=seed)
+    @rule(anchor_method=st.sampled_from([*ANCHOR_METHODS]), seed=st.integers(0, 3))
+    def tune(self, anchor_method: str, seed: int) -> None:
+        self.index.tune(anchor_method=anchor_method, seed=seed)
         self.expect_at_most(0)
 
-    @rule(drafts=st.booleans())
-    def gc(self, drafts: bool) -> None:
+    @rule(unpublished=st.booleans())
+    def gc(self, unpublished: bool) -> None:
         digest = self.index.digest()
-        self.index.gc(drafts=drafts)
+        self.index.gc(unpublished=unpublished)
         assert self.index.digest() == digest
         self.expect_at_most(0)
 
@@ -162,17 +162,21 @@ class LifeOnDisk(LifeInMemory):
     @rule()
     def open_again(self) -> None:
         digest = self.index.digest()
-        self.index = anncur.Index.open(self.folder, self.scorer)
+        self.index = self.opened()
         assert self.index.digest() == digest
         self.expect_at_most(0)
 
     @rule(item_ids=ids, edition=editions)
     def add_from_elsewhere(self, item_ids: list[str], edition: int) -> None:
-        elsewhere, ours = anncur.Index.open(self.folder, self.scorer), self.index
+        elsewhere, ours = self.opened(), self.index
         self.index = elsewhere
         self.add(item_ids, edition)
         self.index = ours
         ours.refresh()
+
+    def opened(self) -> anncur.Index:
+        assert self.folder is not None
+        return anncur.Index.open(self.folder, self.scorer)
 
     def teardown(self) -> None:
         assert self.folder is not None

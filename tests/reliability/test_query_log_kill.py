@@ -1,6 +1,6 @@
-"""Whatever moment a process is killed at that keeps its searches and learns from them, what was kept is whole.
+"""Whatever moment a process is killed at that logs its searches and learns from them, the query log is whole.
 
-Run as a program, `python test_traffic_kill.py MOMENT` is such a process."""
+Run as a program, `python test_query_log_kill.py MOMENT` is such a process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import die_at_file_call
 
 import anncur
 from anncur.storage.query_log import FolderQueryLog
+from programs import die_at_file_call
 from worlds import World, low_rank_scores
 
 pytestmark = pytest.mark.processes
@@ -31,7 +31,7 @@ def make_world() -> World:
 
 
 def work(index: anncur.Index, world: World) -> None:
-    """Search more than is kept, and learn twice."""
+    """Search more than is logged, and learn twice."""
     for number, query in enumerate(world.queries[:8]):
         index.search(query, budget=10)
         if number % 4 == 3:
@@ -44,17 +44,17 @@ def open_index(path: Path) -> anncur.Index:
 
 def run(path: Path, **moment: Any) -> int:
     """Work in a process of its own, killed at a moment; returns how it ended."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     task = json.dumps({"path": str(path), **moment})
     return subprocess.run([sys.executable, __file__, task], env=environment, check=False).returncode
 
 
 def check(path: Path) -> None:
-    """What was kept are whole searches in a row, and it goes on from there; a warning would be an error."""
+    """What was logged are whole searches in a row, and logging resumes from there; a warning would be an error."""
     world = make_world()
-    kept = [search.query.text for search in FolderQueryLog(path).read()]
-    assert len(kept) <= MOST
-    assert " ".join(kept) in " ".join(world.queries)
+    logged = [search.query.text for search in FolderQueryLog(path).read()]
+    assert len(logged) <= MOST
+    assert " ".join(logged) in " ".join(world.queries)
     index = open_index(path)
     assert index.verify() == []
     index.search(world.queries[9], budget=10)
@@ -66,7 +66,7 @@ def check(path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_a_file_call_it_keeps_whole_searches_and_a_whole_index(step: int, tmp_path: Path) -> None:
+def test_killed_at_a_file_call_it_leaves_whole_searches_and_a_whole_index(step: int, tmp_path: Path) -> None:
     for moment in count(step=step):
         path = tmp_path / f"{moment}.anncur"
         world = make_world()
@@ -100,7 +100,7 @@ def tear_write(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return write(handle, content)
 
-    os.write = torn
+    os.write = torn  # type: ignore[assignment]
 
 
 def main() -> None:

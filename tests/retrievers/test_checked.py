@@ -37,10 +37,10 @@ class Vectors:
 
     def _row(self, query: anncur.Query) -> FloatMatrix:
         exact = self._world.exact_scores[self._world.queries.index(query.text)][self._positions]
-        row = exact + np.random.default_rng(0).normal(size=len(exact))
+        row: FloatMatrix = exact + np.random.default_rng(0).normal(size=len(exact))
         if self._spoil is not None:
             row[np.argsort(row)[:-20]] = self._spoil
-        return row.astype(np.float32)
+        return row
 
     def _best(self, row: FloatMatrix) -> Iterable[tuple[str, float]]:
         return ((self._ids[place], float(row[place])) for place in np.argsort(-row)[: self._n_best].tolist())

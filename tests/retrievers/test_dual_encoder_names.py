@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
-from anncur.retrievers.mention import MentionOnly
-
 import anncur
 from anncur.errors import InputError
 from anncur.models.encoders import new_dual_encoder
@@ -28,7 +26,7 @@ def longer_is_better(pairs: list[tuple[str, str]]) -> list[float]:
     return [float(len(query) + len(item)) for query, item in pairs]
 
 
-def test_an_index_opens_without_its_dual_encoder_and_misses_it_only_when_it_is_asked(tmp_path: Path) -> None:
+def test_an_index_opens_without_its_dual_encoder_and_needs_it_only_when_it_is_asked(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "dual"
     new_dual_encoder(write_network(tmp_path / "network"), PairFormat(12, 12), is_shared=True).save(folder)
     built = anncur.Index.build(
@@ -50,8 +48,8 @@ def test_a_folder_that_is_not_there_is_refused_when_an_index_is_built() -> None:
         load_retrievers(["models/no-such-folder"])
 
 
-def test_copies_of_a_mention_retriever_are_fitted_apart() -> None:
-    first = MentionOnly(TfIdf())
+def test_copies_of_a_retriever_are_fitted_apart() -> None:
+    first = TfIdf()
     second = copy.copy(first)
     first.fit(ITEMS[:3])
     second.fit(ITEMS)

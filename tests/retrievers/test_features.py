@@ -1,4 +1,4 @@
-"""What retrievers say is regressed on anchor queries."""
+"""Exact scores are regressed on features of retriever scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_features_do_not_depend_on_the_scale_or_level_of_a_retriever(cheap: Floa
     np.testing.assert_allclose(features(cheap), features(100 * cheap + 7), atol=1e-3)
 
 
-def test_the_second_feature_tells_only_the_best_apart(cheap: FloatMatrix) -> None:
+def test_the_second_feature_differs_only_between_the_best(cheap: FloatMatrix) -> None:
     standard, peaks = features(cheap)
     is_best = standard > 2
     for row in range(20):
@@ -53,35 +53,35 @@ def test_the_second_feature_tells_only_the_best_apart(cheap: FloatMatrix) -> Non
         assert len(set(peaks[row][is_best[row]].tolist())) == is_best[row].sum()
 
 
-def test_a_row_without_spread_says_nothing() -> None:
+def test_a_row_without_spread_has_features_of_zero() -> None:
     assert not features(np.full((2, 30), 5.0, dtype=np.float32)).any()
 
 
-def test_a_retriever_that_is_the_scorer_explains_it_all(cheap: FloatMatrix) -> None:
+def test_a_retriever_that_is_the_scorer_predicts_it_all(cheap: FloatMatrix) -> None:
     retriever_scores = 3 * features(cheap)[0]
     exact = retriever_scores + np.arange(200)  # every item has a level of its own
     coefficients = regress(exact, {"twin": features(cheap)})
     fitted = predict({"twin": cheap}, coefficients)
-    rest = exact - fitted
-    assert (rest - rest.mean(axis=0)).std() < 0.05 * retriever_scores.std()
+    residual = exact - fitted
+    assert (residual - residual.mean(axis=0)).std() < 0.05 * retriever_scores.std()
 
 
-def test_what_a_retriever_says_of_an_item_for_every_query_does_not_count(cheap: FloatMatrix) -> None:
+def test_what_a_retriever_scores_an_item_for_every_query_does_not_count(cheap: FloatMatrix) -> None:
     popular = cheap + 3 * np.random.default_rng(2).normal(size=200)
     exact = 3 * features(popular)[0]
-    rest = exact - predict({"twin": popular}, regress(exact, {"twin": features(popular)}))
-    assert (rest - rest.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
+    residual = exact - predict({"twin": popular}, regress(exact, {"twin": features(popular)}))
+    assert (residual - residual.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
 
 
-def test_two_retrievers_that_say_the_same_share_what_it_is_worth(cheap: FloatMatrix) -> None:
+def test_two_retrievers_with_the_same_scores_share_the_coefficient(cheap: FloatMatrix) -> None:
     found = regress(features(cheap)[0], {"one": features(cheap), "two": features(cheap)})
     np.testing.assert_allclose(found["one"], found["two"], atol=1e-6)
     assert found["one"][0] == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_retriever_that_knows_nothing_gets_no_say(cheap: FloatMatrix) -> None:
+def test_a_retriever_unrelated_to_the_scorer_gets_coefficients_near_zero(cheap: FloatMatrix) -> None:
     exact = np.random.default_rng(1).normal(size=cheap.shape)
-    (coefficients,) = regress(exact, {"deaf": features(cheap)}).values()
+    (coefficients,) = regress(exact, {"unrelated": features(cheap)}).values()
     assert np.abs(coefficients).max() < 0.1
 
 
@@ -96,11 +96,13 @@ def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:
     whole = predict({"one": cheap, "two": cheap[:, ::-1]}, coefficients)
     sampled = predict_sample(sampled_features(retrievers, QUERIES, items), coefficients)
     np.testing.assert_allclose(sampled, whole[:, items], atol=1e-5)
-    np.testing.assert_allclose(predict_items(retrievers, coefficients, QUERIES, 200), whole.T, atol=1e-5)
+    by_item = predict_items(retrievers, coefficients, QUERIES, 200)
+    assert by_item is not None
+    np.testing.assert_allclose(by_item, whole.T, atol=1e-5)
     assert predict_items(retrievers, {}, QUERIES, 200) is None
 
 
-def test_half_the_weight_is_half_of_what_is_said(cheap: FloatMatrix) -> None:
+def test_half_the_weight_is_half_of_the_prediction(cheap: FloatMatrix) -> None:
     coefficients = {"one": (0.5, 0.25)}
     np.testing.assert_allclose(
         predict({"one": cheap}, scaled(coefficients, 0.5)), 0.5 * predict({"one": cheap}, coefficients), atol=1e-6

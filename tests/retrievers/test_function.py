@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from anncur.retrievers.function import FunctionRetriever
 
 import anncur
 from anncur.arrays import FloatVector
-from anncur.errors import InputError
-from anncur.retrievers.base import Retriever
-from anncur.retrievers.loading import load_retrievers
+from anncur.errors import InputError, RetrieverError
+from anncur.retrievers.base import FittedRetriever, Retriever
+from anncur.retrievers.loading import FunctionRetriever, RetrieverFunction, load_retrievers
 from worlds import World, low_rank_scores
 
 ITEMS = [anncur.Item("a", "one"), anncur.Item("b", "three"), anncur.Item("c", "seven")]
@@ -23,7 +22,7 @@ def by_length(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
     return [float(len(item.text) - len(query.text)) for item in items]
 
 
-def test_it_is_called_for_each_query_with_all_items() -> None:
+def test_it_is_asked_for_each_query_with_all_items() -> None:
     (retriever,) = load_retrievers([by_length]).values()
     retriever.fit(ITEMS)
     assert isinstance(retriever, Retriever)
@@ -50,7 +49,7 @@ class Lengths:
         return by_length(query, items)
 
 
-def test_an_object_is_called_by_its_class_and_items_may_come_one_by_one() -> None:
+def test_an_object_is_named_by_its_class_and_items_may_come_one_by_one() -> None:
     retriever = FunctionRetriever(Lengths())
     retriever.fit(iter(ITEMS))
     assert retriever.name == "Lengths"
@@ -74,27 +73,28 @@ def failing(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
     raise RuntimeError("no connection")
 
 
-def out_of_calls(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
-    raise anncur.AnncurError("no calls are left")
+def out_of_quota(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+    raise anncur.AnncurError("no quota is left")
+
+
+def fitted(function: RetrieverFunction) -> FittedRetriever:
+    """As an index asks it."""
+    return FittedRetriever(function.__name__, FunctionRetriever(function), anncur.Corpus(ITEMS))
 
 
 def test_an_error_of_ours_comes_through_as_it_is() -> None:
-    retriever = FunctionRetriever(out_of_calls)
-    retriever.fit(ITEMS)
-    with pytest.raises(anncur.AnncurError, match=r"^no calls are left$"):
-        retriever.scores(QUERIES)
+    with pytest.raises(anncur.AnncurError, match=r"^no quota is left$"):
+        fitted(out_of_quota).scores(QUERIES)
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
-        (too_few, r"too_few must return one finite number per item, 3 in all, got an array of shape \(1,\)"),
-        (not_finite, "not finite"),
-        (failing, "the retriever failing failed with RuntimeError: no connection"),
+        (too_few, r"too_few must give a number for every query and item, \(1, 3\) in all, .* of shape \(1, 1\)"),
+        (not_finite, "must give finite numbers"),
+        (failing, "the retriever failing failed to score with RuntimeError: no connection"),
     ],
 )
-def test_what_is_wrong_with_its_answer_is_told(function: object, told: str) -> None:
-    retriever = FunctionRetriever(function)  # type: ignore[arg-type]
-    retriever.fit(ITEMS)
-    with pytest.raises(InputError, match=told):
-        retriever.scores(QUERIES[:1])
+def test_the_message_names_what_is_wrong_with_its_answer(function: RetrieverFunction, message: str) -> None:
+    with pytest.raises(RetrieverError, match=message):
+        fitted(function).scores(QUERIES[:1])

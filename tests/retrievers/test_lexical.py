@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
 import anncur
+from anncur.arrays import FloatMatrix, FloatVector
 from anncur.errors import InputError
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.lexical import BM25, TfIdf
@@ -43,6 +45,11 @@ def test_every_query_has_a_row_and_rows_do_not_mix(retriever: Retriever) -> None
     assert both == [*scores(retriever, "bat"), *scores(retriever, "tiger")]
 
 
+def test_a_mention_is_looked_for_without_its_context(retriever: Retriever) -> None:
+    marked = retriever.scores([anncur.Query.marked("a tiger with stripes chased the [bat]")])
+    assert marked.tolist() == scores(retriever, "bat")
+
+
 def test_unknown_words_find_nothing_and_raise_nothing(retriever: Retriever) -> None:
     assert scores(retriever, "zebra ???") == [[0.0] * 4]
 
@@ -61,9 +68,9 @@ def test_tfidf_is_the_cosine_of_smooth_idf_vectors() -> None:
     vocabulary = ["bat", "eats", "fruit", "cat", "dog"]
     idf = {word: math.log(4 / (1 + sum(word in text.split() for text in texts))) + 1 for word in vocabulary}
 
-    def vector(text: str) -> np.ndarray:
+    def vector(text: str) -> FloatVector:
         raw = np.array([text.split().count(word) * idf[word] for word in vocabulary])
-        return raw / np.linalg.norm(raw)
+        return np.asarray(raw / np.linalg.norm(raw))
 
     expected = [vector("bat bat fruit") @ vector(text) for text in texts]
     np.testing.assert_allclose(scores(retriever, "bat bat fruit")[0], expected, atol=1e-6)
@@ -104,11 +111,11 @@ def test_a_retriever_of_ones_own_serves_an_index() -> None:
     class Backwards:
         name = "backwards"
 
-        def fit(self, items: object) -> None:
-            self.n_items = len(list(items))  # type: ignore[call-overload]
+        def fit(self, items: Iterable[anncur.Item]) -> None:
+            self.n_items = len(list(items))
 
-        def scores(self, queries: object) -> np.ndarray:
-            return np.tile(np.arange(self.n_items, dtype=np.float32), (len(list(queries)), 1))  # type: ignore[call-overload]
+        def scores(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
+            return np.tile(np.arange(self.n_items, dtype=np.float32), (len(queries), 1))
 
     index = anncur.Index.build(ITEMS, lambda pairs: [0.0] * len(pairs), ["q"], retrievers=[Backwards()])
     assert index.search("q", k=2, budget=2, method="rerank").ids == ["c", "d"]

@@ -17,7 +17,7 @@ def make() -> tuple[StoredRetriever, HashedVectors]:
     return StoredRetriever(original, QUERIES, ITEMS), original
 
 
-def test_queries_are_told_apart_by_their_mentions_also() -> None:
+def test_queries_with_different_mentions_have_different_scores() -> None:
     stored, original = make()
     expected = original.scores(QUERIES)
     assert (expected[0] != expected[1]).any()

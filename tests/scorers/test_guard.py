@@ -101,7 +101,7 @@ def failing(times: int) -> CallableScorer:
     return CallableScorer(scorer)
 
 
-def test_a_failing_call_is_tried_again_after_ever_longer_waits() -> None:
+def test_a_failing_request_is_tried_again_after_ever_longer_waits() -> None:
     waits: list[float] = []
     guarded = GuardedScorer(failing(3), CallRules(retries=3, retry_wait=1.0), sleep=waits.append)
     assert guarded.score(QUERY, ITEMS).tolist() == [0.0] * 4
@@ -166,7 +166,7 @@ def test_the_cap_holds_when_many_threads_spend_at_once() -> None:
     assert sum(spent) == guarded.calls_made == 1000
 
 
-def test_the_cap_on_spend_refuses_the_call_that_would_exceed_it() -> None:
+def test_the_cap_on_spend_refuses_the_request_that_would_exceed_it() -> None:
     seen: list[int] = []
 
     def scorer(pairs: list[tuple[str, str]]) -> list[float]:
@@ -175,7 +175,7 @@ def test_the_cap_on_spend_refuses_the_call_that_would_exceed_it() -> None:
 
     guarded = anncur.load_scorer(scorer, max_calls=6)
     guarded.score(QUERY, ITEMS)
-    with pytest.raises(SpendCapError, match="cap of 6 calls"):
+    with pytest.raises(SpendCapError, match="cap of 6 pairs"):
         guarded.score(QUERY, ITEMS)
     assert seen == [4]
     assert guarded.calls_made == 4

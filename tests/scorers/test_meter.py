@@ -72,10 +72,10 @@ def test_what_was_paid_before_a_failure_is_kept() -> None:
     assert meter.positions.tolist() == list(range(20))
 
 
-def test_no_call_starts_after_the_deadline() -> None:
+def test_no_request_starts_after_the_deadline() -> None:
     recorder = Recorder()
     meter = make_meter(recorder, deadline=Deadline(-0.001))
-    with pytest.raises(DeadlineError, match="after 0 calls"):
+    with pytest.raises(DeadlineError, match="the deadline passed after 0 "):
         meter.score(np.arange(5))
     assert recorder.batches == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from anncur.models.export import export, export_bytes
 from anncur.scorers import onnx as onnx_scorer
 from anncur.scorers.onnx import SMALL_BATCH, TOKENS_PER_BATCH, OnnxScorer, batches
 from anncur.threads import usable_cores
+from anncur.tokens import Tokens
 from models.tiny import QUERY, make_folder, make_items, save_model, transformers_scores
 
 ITEMS = make_items(60)
@@ -72,12 +74,17 @@ def test_prepared_tokens_take_two_bytes_each(scorer: OnnxScorer) -> None:
 
 
 def remembering(whole: bytes, monkeypatch: pytest.MonkeyPatch, *, n_bytes: int = 2**20) -> tuple[OnnxScorer, list[int]]:
-    """A scorer that remembers so much, and a list of how many items it tokenised at each call."""
+    """A scorer that remembers this much, and a list of how many items it tokenised at each request."""
     monkeypatch.setattr(onnx_scorer, "REMEMBERED_BYTES", n_bytes)
     scorer = OnnxScorer(whole, threads=1)
     tokenised: list[int] = []
-    original = scorer.tokenizer.items
-    monkeypatch.setattr(scorer.tokenizer, "items", lambda items: tokenised.append(len(items)) or original(items))
+    tokenise = scorer.tokenizer.items
+
+    def counted(items: Sequence[anncur.Item]) -> list[Tokens]:
+        tokenised.append(len(items))
+        return tokenise(items)
+
+    monkeypatch.setattr(scorer.tokenizer, "items", counted)
     return scorer, tokenised
 
 
@@ -238,7 +245,7 @@ def test_files_that_are_not_there_are_named(source: Any) -> None:
         anncur.load_scorer(source)
 
 
-def test_a_missing_builtin_model_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_builtin_model_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(onnx_scorer, "BUILTIN", tmp_path / "builtin.onnx")
     with pytest.raises(InputError, match="no builtin model"):
         anncur.load_scorer("builtin")

@@ -32,18 +32,18 @@ ITEMS = [anncur.Item("a", "eats fruit", "bat"), anncur.Item("b", "a large cat"),
 @pytest.fixture(scope="module")
 def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs the extra `st`")
+    transformers: Any = pytest.importorskip("transformers", reason="needs the extra `st`")
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
     folder: Path = tmp_path_factory.mktemp("tiny")
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=len(VOCABULARY), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, num_labels=1, max_position_embeddings=64,
     )  # fmt: skip
     torch.manual_seed(0)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
     return sentence_transformers.CrossEncoder(str(folder), device="cpu")
 
 

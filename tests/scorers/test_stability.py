@@ -16,7 +16,7 @@ from anncur.scorers.stability import StabilityWatch
 POSITIONS = np.arange(3)
 
 
-def test_equal_answers_are_counted_and_nothing_is_said() -> None:
+def test_equal_answers_are_counted_without_a_warning() -> None:
     watch = StabilityWatch()
     watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))
     watch.observe(Query("q"), POSITIONS, np.array([1.0, 2.0, 3.0]))

@@ -14,8 +14,8 @@ from anncur import AnncurError, Axn, Index, Rerank
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import CurFactors
 from anncur.factors.sparse import SparseScores, Start
-from anncur.search.axn import FactorSettings, Reference, fit_sparse
-from anncur.search.base import Method
+from anncur.search.axn import FactorSettings, Reference, SparseFactors, fit_sparse
+from anncur.search.base import Knowledge, Method
 from worlds import World
 
 N_ANCHORS, N_ITEMS, WIDTH = 40, 400, 8
@@ -76,11 +76,11 @@ def test_the_dual_encoder_alone_is_re_ranking(world: World, index: Index) -> Non
 
 
 @pytest.mark.parametrize("kind", ["transductive", "inductive"])
-def test_learning_the_query_finds_more_than_re_ranking(world: World, index: Index, kind: str) -> None:
+def test_adapting_to_the_query_finds_more_than_re_ranking(world: World, index: Index, kind: str) -> None:
     assert recall(world, index, Axn(kind=kind)) > recall(world, index, Rerank("toy")) + 0.1
 
 
-def test_a_linear_scorer_over_the_same_vectors_is_learnt(world: World, index: Index) -> None:
+def test_a_linear_scorer_over_the_same_vectors_is_fitted(world: World, index: Index) -> None:
     hits = index.search(world.queries[50], k=10, budget=50, method=Axn(dual_share=0, pull=1e9))
     assert hits.ids == world.brute_force(50, 10)
     guesses = np.concatenate([step.guesses for step in hits.trace[1:] if step.guesses is not None])
@@ -124,16 +124,20 @@ def test_only_the_scores_of_a_retrievers_best_items_are_used(world: World, index
     sparse = replace(full, factors=CurFactors(scores.T, full.factors.anchor_order))
     for n_scored, is_same in ((30, True), (31, False)):
         settings = FactorSettings("transductive", "toy", n_scored, pull=1.0, seed=0)
-        vectors = [fit_sparse(knowledge, settings).vectors for knowledge in (full, sparse)]
-        assert np.array_equal(*vectors) == is_same
+        of_all, of_some = (fit_sparse(knowledge, settings).vectors for knowledge in (full, sparse))
+        assert np.array_equal(of_all, of_some) == is_same
 
 
 def test_vectors_are_made_once_for_equal_settings(world: World, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     from anncur.search import axn
 
-    made: list[object] = []
-    fit = axn.fit_sparse
-    monkeypatch.setattr(axn, "fit_sparse", lambda *arguments: made.append(arguments) or fit(*arguments))
+    made: list[FactorSettings] = []
+
+    def counted(knowledge: Knowledge, settings: FactorSettings) -> SparseFactors:
+        made.append(settings)
+        return fit_sparse(knowledge, settings)
+
+    monkeypatch.setattr(axn, "fit_sparse", counted)
     for method in (Axn(n_scored=33), Axn(n_scored=33, n_rounds=3, dual_share=0.5), Axn(n_scored=34)):
         index.search(world.queries[50], budget=20, method=method)
     assert len(made) == 2

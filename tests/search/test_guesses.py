@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anncur.ranking import top_k
-from anncur.search import guesses as module
-from anncur.search.guesses import best_guesses
+from anncur.search.base import best_guesses
 
 
 @given(
@@ -22,7 +21,7 @@ def test_blocks_change_nothing(n_items: int, n_queries: int, n_best: int, at_onc
     query_vectors = rng.integers(-2, 3, size=(n_queries, 3)).astype(np.float32)
     exclude = [rng.permutation(n_items)[: data.draw(st.integers(0, n_items))] for _ in range(n_queries)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "GUESSES_AT_ONCE", at_once)
+        patch.setattr("anncur.search.base.GUESSES_AT_ONCE", at_once)
         proposals = best_guesses(item_vectors, query_vectors, n_best=n_best, exclude=exclude)
     for proposal, vector, excluded in zip(proposals, query_vectors, exclude, strict=True):
         allowed = np.setdiff1d(np.arange(n_items), excluded)

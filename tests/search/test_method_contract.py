@@ -16,7 +16,7 @@ from anncur.search.base import Method
 from anncur.search.methods import METHODS
 from worlds import HashedVectors, World, low_rank_scores
 
-POLICIES: dict[str, str | Method] = {
+VARIANTS: dict[str, str | Method] = {
     **{name: name for name in METHODS},
     "anncur, paper": Anncur(n_anchor_items=3, cutoff=1e-15),
     "anncur, no anchors": Anncur(n_anchor_items=0),
@@ -30,9 +30,9 @@ RETRIEVERS = ("bm25", "tfidf", HashedVectors())
 MakeWorld = Callable[..., World]
 
 
-@pytest.fixture(params=list(POLICIES))
+@pytest.fixture(params=list(VARIANTS))
 def method(request: pytest.FixtureRequest) -> str | Method:
-    return POLICIES[request.param]
+    return VARIANTS[request.param]
 
 
 @st.composite
@@ -47,7 +47,7 @@ def worlds(draw: st.DrawFn) -> World:
 def check_budgets(world: World, k: int, budget: int, n_anchors: int) -> None:
     """Search with every method in turn."""
     index = world.index(n_anchors, retrievers=RETRIEVERS)
-    for method in POLICIES.values():
+    for method in VARIANTS.values():
         world.scorer.pairs.clear()
         check_budget(world, index, method, k, budget)
 
@@ -57,7 +57,7 @@ def check_budget(world: World, index: anncur.Index, method: str | Method, k: int
     if isinstance(method, Anncur) and (method.n_anchor_items or 0) > budget:
         budget = method.n_anchor_items or budget  # less would be refused
     hits = index.search(query, k=k, budget=budget, method=method)
-    asked = world.scorer.calls(query)
+    asked = world.scorer.asked_for(query)
     assert len(asked) == len(set(asked)) == hits.calls <= min(budget, len(world.items))
     assert len(hits) == min(k, hits.calls)
     assert hits.scores == sorted(hits.scores, reverse=True)
@@ -68,7 +68,7 @@ def check_budget(world: World, index: anncur.Index, method: str | Method, k: int
 
 @given(world=worlds(), k=st.integers(1, 50), budget=st.integers(1, 50), data=st.data())
 @settings(max_examples=15, deadline=None)
-def test_no_method_exceeds_its_budget_and_all_calls_are_counted(
+def test_no_method_exceeds_its_budget_and_all_pairs_are_counted(
     world: World, k: int, budget: int, data: st.DataObject
 ) -> None:
     check_budgets(world, k, budget, data.draw(st.integers(1, len(world.queries) - 1)))
@@ -117,18 +117,18 @@ def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: 
     assert [hits.ids for hits in before] == [hits.ids for hits in after]
 
 
-def test_the_trace_tells_every_call_and_every_guess(make_world: MakeWorld, method: str | Method) -> None:
+def test_the_trace_has_every_pair_and_every_guess(make_world: MakeWorld, method: str | Method) -> None:
     world = make_world(n_queries=20, n_items=80)
     hits = world.index(15, retrievers=RETRIEVERS).search(world.queries[19], k=5, budget=30, method=method)
     if method == "exhaustive":
-        assert hits.trace == ()  # it would say nothing, and be as large as the corpus
+        assert hits.trace == ()  # it would be of no use, and as large as the corpus
         return
     positions = np.concatenate([step.positions for step in hits.trace])
-    assert [f"i{position}" for position in positions] == world.scorer.calls(world.queries[19])
+    assert [f"i{position}" for position in positions] == world.scorer.asked_for(world.queries[19])
     for step in hits.trace:
         np.testing.assert_array_equal(step.exact_scores, world.exact_scores[19, step.positions])
         assert step.guesses is None or len(step.guesses) == len(step.positions)
-    begins_by_guessing = hits.method == "posterior" or method == POLICIES["anncur, no anchors"]
+    begins_by_guessing = hits.method == "posterior" or method == VARIANTS["anncur, no anchors"]
     assert (hits.trace[0].guesses is None) != begins_by_guessing
 
 

@@ -13,11 +13,13 @@ import pytest
 
 import anncur
 from anncur.errors import DamagedError, ScorerError
-from anncur.index import prepared
 from anncur.index.folder import FolderBackend
 from anncur.items import TextDigest
-from anncur.planning.plan import make_plan
+from anncur.planning.plan import plan
 from anncur.progress import silent
+from anncur.scorers import guard
+from anncur.scorers.base import ScorerLike
+from anncur.storage import items as stored_items
 from anncur.storage.manifest import newest_manifest
 
 QUERIES = [f"query {number}" for number in range(12)]
@@ -48,7 +50,7 @@ class TokenScorer:
 
 
 class BareScorer(TokenScorer):
-    """The same scorer before it learnt to prepare."""
+    """The same scorer before it could prepare."""
 
     prepare = None  # type: ignore[assignment]
 
@@ -58,10 +60,11 @@ class BareScorer(TokenScorer):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "ITEMS_AT_ONCE", 6)
+    for module in (guard, stored_items):
+        monkeypatch.setattr(module, "PREPARED_AT_ONCE", 6)
 
 
-def build(path: Path | None, scorer: object, items: Any = ITEMS, **options: Any) -> anncur.Index:
+def build(path: Path | None, scorer: ScorerLike, items: Any = ITEMS, **options: Any) -> anncur.Index:
     return anncur.Index.build(items, scorer, QUERIES, path=path, items_per_chunk=8, **options)
 
 
@@ -126,7 +129,7 @@ def test_searches_give_each_item_with_what_was_made_of_it_also_after_changes(nam
     index = build(place(tmp_path, name), scorer, ITEMS[:12])
     index.add(ITEMS[12:])
     index.remove(["i3", "i15"])
-    index.tune(anchors="random", seed=1)
+    index.tune(anchor_method="random", seed=1)
     scorer.scored.clear()
     found = index.search("a query", k=18, method="exhaustive")
     assert sorted(found.ids) == sorted(scorer.scored) == sorted({*ids(ITEMS)} - {"i3", "i15"})
@@ -185,8 +188,9 @@ def test_what_was_prepared_for_an_unfinished_build_and_is_damaged_is_made_again(
     with pytest.raises(ScorerError):
         build(tmp_path, anncur.load_scorer(scorer, max_calls=100))
     (file,) = tmp_path.glob("segments/*/prepared.sqlite")
-    for damage in (lambda content: content.replace(b"item 7 ", b"item 8 "), lambda content: content[:5000]):
-        file.write_bytes(damage(file.read_bytes()))
+    whole = file.read_bytes()
+    for damaged in (whole.replace(b"item 7 ", b"item 8 "), whole[:5000]):
+        file.write_bytes(damaged)
         scorer.prepared.clear()
         with pytest.raises(ScorerError):
             build(tmp_path, anncur.load_scorer(scorer, max_calls=1))
@@ -302,7 +306,7 @@ def test_a_value_altered_after_opening_is_noticed_and_never_used(tmp_path: Path)
         anncur.Index.open(tmp_path, scorer)
 
 
-def test_repair_does_without_what_the_scorer_no_longer_prepares(tmp_path: Path) -> None:
+def test_repair_leaves_out_what_the_scorer_no_longer_prepares(tmp_path: Path) -> None:
     index = build(tmp_path, TokenScorer())
     (file,) = tmp_path.glob("segments/*/prepared.sqlite")
     file.write_bytes(b"damaged")
@@ -314,14 +318,14 @@ def test_repair_does_without_what_the_scorer_no_longer_prepares(tmp_path: Path) 
 
 def test_a_pilot_scores_what_it_prepared() -> None:
     scorer = TokenScorer()
-    plan = make_plan(anncur.load_scorer(scorer), ITEMS, [anncur.Query(text) for text in QUERIES], seconds=1)
+    made = plan(ITEMS, scorer, QUERIES, seconds=1)
     assert sorted(scorer.prepared) == sorted(ids(ITEMS))
-    without = plan.disk_bytes - sum(len(scorer.tokens(item)) for item in ITEMS)
-    assert without == 4 * plan.n_pairs + 2 * sum(len(item.full_text) for item in ITEMS) + 2**21
+    without = made.disk_bytes - sum(len(scorer.tokens(item)) for item in ITEMS)
+    assert without == 4 * made.n_pairs + 2 * sum(len(item.full_text) for item in ITEMS) + 2**21
 
 
 def format_of(folder: Path) -> int:
-    """What the newest manifest says."""
+    """The format of the newest manifest."""
     version = newest_manifest(folder).version
     lines = (folder / "manifests" / f"{version:08}.json").read_text().splitlines()
     return int(json.loads("\n".join(lines[:-1]))["format"])

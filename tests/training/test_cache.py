@@ -1,4 +1,4 @@
-"""Arrays that are kept: made once, told apart by what they were made from, and never half there."""
+"""Cached arrays: made once for what they were made from, and never stored in part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Maker:
         return ARRAY
 
 
-def test_an_array_is_made_once_for_all_that_it_is_made_from(tmp_path: Path) -> None:
+def test_an_array_is_made_once_for_each_thing_that_it_is_made_from(tmp_path: Path) -> None:
     make = Maker()
     for made_from, n_made in (("a", 1), ("a", 1), ("b", 2), ("a", 2)):
         np.testing.assert_array_equal(cached(tmp_path / "new", "kind", made_from, make), ARRAY)
@@ -33,7 +33,7 @@ def test_an_array_is_made_once_for_all_that_it_is_made_from(tmp_path: Path) -> N
     assert make.n_made == 3
 
 
-def test_a_making_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_array_that_could_not_be_made_leaves_no_file(tmp_path: Path) -> None:
     def fail() -> np.ndarray:
         raise MemoryError
 
@@ -46,7 +46,7 @@ def test_a_making_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", b"cut"], ids=["empty", "foreign", "cut"])
-def test_a_damaged_array_is_named_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_array_is_named_with_its_remedy(tmp_path: Path, content: bytes) -> None:
     make = Maker()
     cached(tmp_path, "kind", "a", make)
     (file,) = tmp_path.iterdir()
@@ -58,7 +58,7 @@ def test_a_damaged_array_is_named_with_the_way_out(tmp_path: Path, content: byte
     assert make.n_made == 2
 
 
-def test_digests_tell_content_shape_and_type_apart(tmp_path: Path) -> None:
+def test_digests_differ_by_content_shape_and_type(tmp_path: Path) -> None:
     arrays = [ARRAY, ARRAY + 1, ARRAY.T, ARRAY.reshape(3, 2), ARRAY.view(np.float64)]
     assert len({array_digest(array) for array in arrays}) == len(arrays)
     assert array_digest(ARRAY) == array_digest(ARRAY.copy())

@@ -1,4 +1,4 @@
-"""Whole trainings: what they learn, what they keep, and what they refuse."""
+"""Complete trainings: what they learn, what they cache, and what they refuse."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 
 from anncur.errors import FileFormatError, InputError
 from anncur.models.encoders import load_cross_encoder, load_dual_encoder
-from anncur.training.distillation import DistillationTask, ScoredQueries, retrieval_recall
-from anncur.training.distillation_job import DistillationJob, distill
+from anncur.training.distillation import (
+    DistillationJob,
+    DistillationTask,
+    ScoredQueries,
+    distill,
+    retrieval_recall,
+)
 from anncur.training.examples import Examples, macro_accuracy, pool_size, pools
 from anncur.training.jobs import (
     CrossEncoderJob,
     DataSettings,
     DualEncoderJob,
+    preset,
     train_cross_encoder,
     train_dual_encoder,
 )
 from anncur.training.loop import RESUME, LogRow, TrainSettings, train
-from anncur.training.presets import preset
 from toy_linking import write_lines
 from training.toy_tasks import NEGATIVES, Toys, toy_scores
 
@@ -43,7 +48,7 @@ def cross_job(toys: Toys, **options: Any) -> CrossEncoderJob:
 
 @pytest.fixture(scope="module")
 def trained(toys: Toys, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LogRow]]:
-    """A cross-encoder that has learnt what there is to learn, and the rows of its training."""
+    """A cross-encoder that links the toy worlds, and the rows of its training."""
     folder = tmp_path_factory.mktemp("trained")
     return folder, train_cross_encoder(cross_job(toys), folder)
 
@@ -58,11 +63,11 @@ def test_a_cross_encoder_learns_to_link_mentions_of_unseen_worlds(trained: tuple
 
 @pytest.mark.parametrize("kind", ["random", "tfidf"])
 def test_every_kind_of_negatives_can_be_trained_on(toys: Toys, tmp_path: Path, kind: Any) -> None:
-    rows = train_cross_encoder(cross_job(toys, kind=kind, head="cls", train=replace(FAST, epochs=1)), tmp_path)
+    rows = train_cross_encoder(cross_job(toys, negative_kind=kind, head="cls", train=replace(FAST, epochs=1)), tmp_path)
     assert [row.step for row in rows] == [0, 6]
 
 
-def test_a_teachers_scores_are_paid_for_once(toys: Toys, tmp_path: Path) -> None:
+def test_a_teachers_scores_are_computed_once(toys: Toys, tmp_path: Path) -> None:
     train_cross_encoder(cross_job(toys, train=replace(FAST, epochs=1)), tmp_path / "teacher")
     student = cross_job(toys, teacher=tmp_path / "teacher", gold_weight=0.2, train=replace(FAST, epochs=2))
     cache = tmp_path / "cache"
@@ -74,7 +79,7 @@ def test_a_teachers_scores_are_paid_for_once(toys: Toys, tmp_path: Path) -> None
     assert np.load(scores).shape == (48, 1 + NEGATIVES.n)
 
 
-def test_a_teacher_of_other_weights_is_asked_anew(toys: Toys, tmp_path: Path) -> None:
+def test_a_teacher_of_other_weights_is_scored_again(toys: Toys, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for seed in (0, 1):
         settings = replace(FAST, epochs=1, learning_rate=1e-3 * (1 + seed))
@@ -84,10 +89,10 @@ def test_a_teacher_of_other_weights_is_asked_anew(toys: Toys, tmp_path: Path) ->
     assert len(list(cache.glob("teacher-*.npy"))) == 2
 
 
-def test_a_student_comes_to_agree_with_its_teacher(
+def test_a_student_learns_from_its_teachers_scores_alone(
     toys: Toys, tmp_path: Path, trained: tuple[Path, list[LogRow]]
 ) -> None:
-    """With no weight on the right answers, all that it can learn is the teacher's softmax."""
+    """Without weight on the gold entities, only the teacher's softmax is left to learn."""
     student = cross_job(toys, teacher=trained[0], gold_weight=0.0)
     rows = train_cross_encoder(student, tmp_path)
     assert max(row.dev for row in rows) > rows[0].dev + 0.2
@@ -112,7 +117,7 @@ def test_negatives_that_another_training_mined_are_not_used(toys: Toys, tmp_path
     assert [row.loss for row in found] == [row.loss for row in expected]
 
 
-def test_worlds_smaller_than_the_pool_are_trained_on_all_their_wrong_entities(toys: Toys, tmp_path: Path) -> None:
+def test_worlds_smaller_than_the_pool_are_trained_on_all_their_negatives(toys: Toys, tmp_path: Path) -> None:
     large = replace(NEGATIVES, n=20, pool=500)
     rows = train_dual_encoder(dual_job(toys, negatives=large, train=replace(FAST, epochs=2)), tmp_path)
     assert len(rows) == 3
@@ -143,7 +148,7 @@ def test_macro_accuracy_counts_worlds_alike_and_gives_nothing_for_a_tie() -> Non
 
 
 @pytest.mark.parametrize("kind", ["match", "pair"])
-def test_both_losses_teach_a_dual_encoder_where_the_best_items_are(
+def test_both_losses_raise_the_recall_of_the_best_items(
     toys: Toys, tmp_path: Path, kind: Literal["match", "pair"]
 ) -> None:
     task: DistillationTask = toys.distillation(tmp_path, kind=kind)
@@ -159,7 +164,7 @@ def test_the_loss_that_is_better_on_held_out_queries_is_chosen(toys: Toys, tmp_p
         train=TrainSettings(epochs=2, learning_rate=2e-3, evaluations=1),
     )
     rows = distill(job, toy_scores(), tmp_path)
-    tries = {kind: distill(replace(job, loss=kind), toy_scores(), tmp_path / kind) for kind in ("match", "pair")}  # type: ignore[arg-type]
+    tries = {kind: distill(replace(job, loss=kind), toy_scores(), tmp_path / kind) for kind in ("match", "pair")}
     best = max(tries, key=lambda kind: max(row.dev for row in tries[kind]))
     assert rows == tries[best]
     queries = toy_scores().queries
@@ -186,11 +191,11 @@ def test_held_out_queries_are_not_trained_on() -> None:
     np.testing.assert_array_equal(held_out.exact_scores[0], scored.exact_scores[row])
 
 
-def test_recall_counts_the_exact_best_among_the_guesses() -> None:
+def test_recall_counts_the_exact_top_k_among_the_retrieved() -> None:
     exact = np.array([[4.0, 3.0, 2.0, 1.0]])
-    guesses = np.array([[0.0, 9.0, 8.0, 7.0]])
-    assert retrieval_recall(exact, guesses, k=2, n_retrieved=2) == 0.5
-    assert retrieval_recall(exact, guesses, k=2, n_retrieved=4) == 1.0
+    approx = np.array([[0.0, 9.0, 8.0, 7.0]])
+    assert retrieval_recall(exact, approx, k=2, n_retrieved=2) == 0.5
+    assert retrieval_recall(exact, approx, k=2, n_retrieved=4) == 1.0
 
 
 def test_scores_that_do_not_fit_are_refused() -> None:
@@ -212,7 +217,7 @@ def test_scores_that_do_not_fit_are_refused() -> None:
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_a_job_that_can_not_be_done_says_why(
+def test_a_job_that_can_not_be_done_is_refused_with_the_reason(
     toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], problem: str
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -248,7 +253,7 @@ def test_the_papers_preset_is_the_papers() -> None:
         preset("large")
 
 
-def test_damaged_data_stop_a_training_before_it_starts(toys: Toys, tmp_path: Path) -> None:
+def test_damaged_data_end_a_training_before_it_starts(toys: Toys, tmp_path: Path) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / "mentions").mkdir()
     (tmp_path / "mentions" / "train.json").write_text("not JSON\n")

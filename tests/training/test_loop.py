@@ -1,4 +1,4 @@
-"""The training loop: resumable, seeded, and honest about what was best."""
+"""The training loop: resumable, seeded, and its folder holds the best model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
 
 
 class KilledError(Exception):
-    """Ends a training where it stands."""
+    """Stands for a kill of the process."""
 
 
 @dataclass
 class Killer:
-    """Lets so many calls pass."""
+    """Raises at the call after this many."""
 
     after: int
 
@@ -46,8 +46,8 @@ class Killer:
 
 
 @dataclass
-class FirstSight:
-    """Kills a training whenever it comes to a row for the first time, between the evaluation and the save."""
+class KillAtNewRow:
+    """Kills a training whenever a row is new, between the evaluation and the save."""
 
     seen: set[int] = field(default_factory=set)
 
@@ -59,7 +59,7 @@ class FirstSight:
 
 @dataclass
 class Scripted:
-    """A task whose held-out scores are given; the model is one number that falls."""
+    """A training task with given held-out scores, and a model of one weight and one bias."""
 
     dev: list[float]
     per_epoch: int = 4
@@ -91,7 +91,7 @@ class Scripted:
 
 
 def rows_of(rows: list[LogRow]) -> list[LogRow]:
-    """Rows without what a clock says."""
+    """Rows without their seconds."""
     return [replace(row, seconds=0.0) for row in rows]
 
 
@@ -112,20 +112,20 @@ def assert_same_weights(first: dict[str, torch.Tensor], second: dict[str, torch.
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_training_that_is_killed_at_every_step_and_row_ends_where_it_would_have_ended(
+def test_a_training_that_is_killed_at_every_step_and_row_ends_with_the_same_weights(
     toys: Toys, tmp_path: Path, kind: str
 ) -> None:
     whole = getattr(toys, kind)(tmp_path / "whole")
     expected = train(whole, tmp_path / "whole", SETTINGS)
     n_steps = SETTINGS.epochs * whole.n_batches()
     out = tmp_path / "killed"
-    n_kills, rows, on_row = 0, None, FirstSight()
+    n_kills, rows, on_row = 0, None, KillAtNewRow()
     while rows is None:
         try:
             rows = train(getattr(toys, kind)(out), out, SETTINGS, progress=Killer(1), on_row=on_row, save_every=0)
         except KilledError:
             n_kills += 1
-            assert n_kills < 3 * n_steps, "it must get on between two kills"
+            assert n_kills < 3 * n_steps, "every run must make progress before it is killed"
     assert n_kills == n_steps - 1 + len(expected)
     assert rows_of(rows) == rows_of(logged(out)) == rows_of(expected)
     assert_same_weights(weights(out), weights(tmp_path / "whole"))
@@ -133,7 +133,7 @@ def test_a_training_that_is_killed_at_every_step_and_row_ends_where_it_would_hav
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_last_weights_are_the_same_after_a_kill(toys: Toys, tmp_path: Path, kind: str) -> None:
-    """Not only those that were best: every later epoch would depend on them."""
+    """Not only the best weights: every later epoch depends on the last ones."""
     whole, killed = getattr(toys, kind)(tmp_path / "whole"), getattr(toys, kind)(tmp_path / "killed")
     train(whole, tmp_path / "whole", SETTINGS)
     with pytest.raises(KilledError):
@@ -175,7 +175,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(toys: Toys
     assert any(not torch.equal(value, found["c"][name]) for name, value in found["a"].items())
 
 
-def test_the_best_of_all_evaluations_is_kept(tmp_path: Path) -> None:
+def test_the_model_of_the_best_evaluation_is_saved(tmp_path: Path) -> None:
     task = Scripted(dev=[0.1, 0.5, 0.4, 0.5, 0.7])
     rows = train(task, tmp_path, TrainSettings(epochs=1, evaluations=4))
     assert [row.dev for row in rows] == task.dev
@@ -205,7 +205,7 @@ def test_evaluations_are_spread_over_every_epoch(tmp_path: Path, evaluations: in
     assert [row.epoch for row in rows[1:]] == [(step - 1) // 4 for step in steps]
 
 
-def test_the_learning_rate_rises_and_then_falls_in_straight_lines(tmp_path: Path) -> None:
+def test_the_learning_rate_rises_and_then_falls_linearly(tmp_path: Path) -> None:
     settings = TrainSettings(epochs=1, learning_rate=1.0, warmup=0.25, evaluations=16)
     rows = train(Scripted(dev=[0.0] * 17, per_epoch=16), tmp_path, settings)
     rates = [row.learning_rate for row in rows]
@@ -234,7 +234,7 @@ def test_the_log_is_strict_json_with_the_seed_in_every_row(tmp_path: Path) -> No
     assert [json.loads(line, parse_constant=refuse)["seed"] for line in lines] == [7, 7, 7]
 
 
-def test_another_training_in_the_same_folder_is_refused_and_told_apart(tmp_path: Path) -> None:
+def test_another_training_in_the_same_folder_is_refused_with_what_differs(tmp_path: Path) -> None:
     train(Scripted(dev=[0.0] * 6), tmp_path, TrainSettings())
     with pytest.raises(ResumeError, match=r"learning_rate was 1e-05 and is now 0\.1; take another folder, or delete"):
         train(Scripted(dev=[]), tmp_path, TrainSettings(learning_rate=0.1))
@@ -243,7 +243,7 @@ def test_another_training_in_the_same_folder_is_refused_and_told_apart(tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign"])
-def test_a_damaged_state_is_named_with_the_way_out(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_state_is_named_with_its_remedy(tmp_path: Path, damage: str) -> None:
     from safetensors.torch import save_file
 
     train(Scripted(dev=[0.0] * 6), tmp_path, TrainSettings())
@@ -275,6 +275,6 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
         TrainSettings(**wrong)
 
 
-def test_a_training_whose_loss_is_no_number_stops_and_says_so(toys: Toys, tmp_path: Path) -> None:
+def test_a_training_whose_loss_is_not_a_number_is_refused_with_a_remedy(toys: Toys, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lower learning rate"):
         train(toys.cross_encoder(tmp_path), tmp_path, replace(SETTINGS, learning_rate=1e30))

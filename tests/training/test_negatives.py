@@ -1,4 +1,4 @@
-"""Which wrong entities a mention is trained against."""
+"""Which negatives a mention is trained against."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from anncur.arrays import FloatMatrix
 from anncur.datasets.zeshel import LinkingWorld, Mention
 from anncur.errors import InputError
 from anncur.items import Corpus, Item, Query
-from anncur.training.negatives import NegativeSettings, drawn_negatives, random_negatives, retrieved_negatives
+from anncur.training.examples import NegativeSettings, drawn_negatives, random_negatives, retrieved_negatives
 
 
 class ByPosition:
-    """Likes items by their position, the last one best."""
+    """Scores items by their position, the last one highest."""
 
     name = "by position"
 
@@ -33,7 +33,7 @@ def world(golds: list[int]) -> LinkingWorld:
 
 
 @given(n_items=st.integers(2, 9), n=st.integers(0, 30), seed=st.integers(0, 999))
-def test_random_negatives_are_any_item_but_the_right_one(n_items: int, n: int, seed: int) -> None:
+def test_random_negatives_are_any_item_but_the_gold_one(n_items: int, n: int, seed: int) -> None:
     golds = np.arange(n_items)
     drawn = random_negatives(golds, n_items, n, np.random.default_rng(seed))
     assert drawn.shape == (n_items, n)
@@ -41,23 +41,23 @@ def test_random_negatives_are_any_item_but_the_right_one(n_items: int, n: int, s
     assert not (drawn == golds[:, None]).any()
 
 
-def test_every_wrong_item_is_drawn_equally_often() -> None:
+def test_every_negative_is_drawn_equally_often() -> None:
     drawn = random_negatives(np.array([2]), 5, 40_000, np.random.default_rng(0))
     assert np.bincount(drawn[0], minlength=5) / 40_000 == pytest.approx([0.25, 0.25, 0, 0.25, 0.25], abs=0.02)
 
 
-def test_a_world_of_one_entity_has_no_wrong_one() -> None:
+def test_a_world_of_one_entity_has_no_negatives() -> None:
     with pytest.raises(InputError, match="at least 2 entities"):
         random_negatives(np.array([0]), 1, 3, np.random.default_rng(0))
 
 
-def test_retrieved_negatives_are_the_best_ones_without_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anncur.training.negatives.QUERIES_AT_ONCE", 2)
+def test_retrieved_negatives_are_the_best_items_without_the_gold_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anncur.training.examples.QUERIES_AT_ONCE", 2)
     found = retrieved_negatives(world([5, 0, 4, 3]), np.array([0, 2, 3]), ByPosition(), 2)
     assert found.tolist() == [[4, 3], [5, 3], [5, 4]]
 
 
-def test_a_small_world_gives_as_many_as_it_has() -> None:
+def test_a_small_world_gives_all_of_its_negatives() -> None:
     assert retrieved_negatives(world([5]), np.array([0]), ByPosition(), 60).tolist() == [[4, 3, 2, 1, 0]]
 
 

@@ -1,4 +1,4 @@
-"""What a training that goes on in a folder must share with the one that began there."""
+"""A resumed training must have the settings, weights and texts of the one that began in its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from anncur.errors import InputError, LockedError, ResumeError
-from anncur.training.distillation_job import DistillationJob, distill
+from anncur.training.distillation import DistillationJob, distill
 from anncur.training.folder import training_in
 from anncur.training.jobs import train_cross_encoder, train_dual_encoder
 from anncur.training.loop import RESUME, LogRow, TrainSettings, train
@@ -66,14 +66,14 @@ def test_a_training_from_other_weights_of_the_same_shape_is_refused(
 
 def test_a_state_that_an_older_version_saved_with_fewer_fields_is_resumed(toys: Toys, tmp_path: Path) -> None:
     rows = train(toys.cross_encoder(tmp_path), tmp_path, SHORT)
-    forget(tmp_path / RESUME, "network")
+    remove_field(tmp_path / RESUME, "network")
     assert train(toys.cross_encoder(tmp_path), tmp_path, SHORT) == rows
     with pytest.raises(ResumeError, match="mentions_per_batch was 8 and is now 3"):
         train(replace(toys.cross_encoder(tmp_path), mentions_per_batch=3), tmp_path, SHORT)
 
 
-def forget(file: Path, field: str) -> None:
-    """Take a field out of the plan of a finished training."""
+def remove_field(file: Path, field: str) -> None:
+    """Remove a field from the plan of a finished training."""
     with safe_open(file, "pt") as stored:
         about: dict[str, str] = stored.metadata()
     plan: dict[str, Any] = json.loads(about["plan"])

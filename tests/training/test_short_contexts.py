@@ -1,4 +1,4 @@
-"""Mentions that lose most of their context, so that a model learns to judge short queries."""
+"""Mentions that lose most of their context, so that a model learns to score short queries."""
 
 from __future__ import annotations
 

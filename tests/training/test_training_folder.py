@@ -1,4 +1,4 @@
-"""The folder of a training: one writer, and a best model that no kill breaks."""
+"""The folder of a training: one writer, and a best model that survives a kill."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILES = {"config.json": "c", "model.safetensors": "w", "query/model.safetensors"
 
 
 class KilledError(BaseException):
-    """Ends a process where it stands."""
+    """Stands for a kill of the process."""
 
 
 def write(folder: Path, mark: str, *, n_files: int = 9) -> None:
-    """A model of several files that all bear a mark; killed after some of them."""
+    """A model of several files with the same mark; killed after `n_files` of them."""
     for n_written, (name, content) in enumerate(FILES.items()):
         if n_written == n_files:
             raise KilledError
@@ -61,7 +61,7 @@ def test_a_kill_while_a_model_is_written_leaves_the_one_before(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("n_moves", range(len(FILES) + 1))
-def test_a_kill_while_a_model_is_moved_to_its_place_is_noticed_and_mended_by_the_next_training(
+def test_a_kill_while_a_model_is_moved_to_its_place_is_noticed_and_repaired_by_the_next_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_moves: int
 ) -> None:
     write_model(tmp_path, lambda folder: write(folder, "old"))
@@ -85,8 +85,8 @@ def test_a_kill_while_a_model_is_moved_to_its_place_is_noticed_and_mended_by_the
 
 def test_a_second_training_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     with training_in(tmp_path):
-        told = rf"{tmp_path} is being written to by process {os.getpid()}; wait for it, or take another folder"
-        with pytest.raises(LockedError, match=told), training_in(tmp_path):
+        message = rf"{tmp_path} is being written to by process {os.getpid()}; wait for it, or take another folder"
+        with pytest.raises(LockedError, match=message), training_in(tmp_path):
             pass
         with training_in(tmp_path / "other"):
             pass

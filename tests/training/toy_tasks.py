@@ -1,4 +1,4 @@
-"""Small trainings: one of every task, on the toy worlds and on toy scores."""
+"""Small training tasks: one of every kind, on the toy worlds and on toy scores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.items import Item, Query
 from anncur.models.encoders import new_cross_encoder, new_dual_encoder
 from anncur.tokens import PairFormat
-from anncur.training.cross_encoder import CrossEncoderTask
 from anncur.training.distillation import DistillationTask, ScoredQueries
-from anncur.training.dual_encoder import DualEncoderTask
-from anncur.training.examples import Examples, pools, whole_pool
+from anncur.training.encoders import CrossEncoderTask, DualEncoderTask
+from anncur.training.examples import Examples, NegativeSettings, pools, whole_pool
 from anncur.training.jobs import CrossEncoderJob, DataSettings, DualEncoderJob
-from anncur.training.negatives import NegativeSettings
 from toy_linking import WORDS, write_network, write_zeshel
 
 TEXT = PairFormat(12, 12)
@@ -25,11 +23,11 @@ NEGATIVES = NegativeSettings(n=4, pool=6, random_share=0.25)
 
 
 class Toys:
-    """A ZESHEL folder and a network, and tasks that start from them anew."""
+    """A ZESHEL folder and a network, and new training tasks over them."""
 
     def __init__(self, folder: Path, *, dropout: float) -> None:
         self.data = write_zeshel(folder / "data")
-        dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+        dropouts: dict[str, Any] = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
         self.network = write_network(folder / "network", initializer_range=0.2, **dropouts)
 
     def save_dual(self, network: Path) -> Path:

@@ -35,7 +35,7 @@ def test_a_form_that_queries_are_put_in_makes_none_of_them_related() -> None:
 
 def test_no_text_is_in_two_folds_and_every_query_is_in_one() -> None:
     texts = np.repeat(np.arange(12), 3)
-    queries = [cut(30 * text + 4 * number) for text, number in zip(texts, [0, 1, 2] * 12, strict=True)]
+    queries = [cut(30 * text + 4 * number) for text, number in zip(texts.tolist(), [0, 1, 2] * 12, strict=True)]
     held_out = np.random.default_rng(0).permutation(36)
     folds = make_folds(queries, held_out, n_folds=4)
     assert sorted(np.concatenate(folds).tolist()) == list(range(36))

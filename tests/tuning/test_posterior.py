@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ class Scores:
 
     @property
     def n_anchor_queries(self) -> int:
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
         yield 0, self.values
@@ -38,15 +38,15 @@ class Scores:
 
 
 class Noisy:
-    """Says what the scorer says, with noise of its own."""
+    """Scores as the scorer does, with noise of its own."""
 
     def __init__(self, name: str, scores: FloatMatrix, noise: float) -> None:
         self.name = name
         self._scores = scores + noise * np.random.default_rng(len(name)).normal(size=scores.shape)
 
-    def fit(self, items: object) -> None: ...
+    def fit(self, items: Iterable[anncur.Item]) -> None: ...
 
-    def scores(self, queries: list[anncur.Query]) -> FloatMatrix:
+    def scores(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
         return self._scores[[int(query.text) for query in queries]]
 
 
@@ -58,10 +58,10 @@ def new_bench() -> _Bench:
 
 
 def test_a_choice_is_worth_the_same_after_others_were_tried() -> None:
-    plain = _Choice(("near", "far"), PosteriorSettings(weight=1.0, n_initial=5))
+    plain = _Choice(("near", "far"), PosteriorSettings(retriever_weight=1.0, n_initial=5))
     others = [
         plain,
-        replace(plain, settings=replace(plain.settings, weight=0.0)),
+        replace(plain, settings=replace(plain.settings, retriever_weight=0.0)),
         replace(plain, retrievers=("far",)),
         replace(plain, settings=replace(plain.settings, noise_share=0.2)),
     ]
@@ -69,4 +69,4 @@ def test_a_choice_is_worth_the_same_after_others_were_tried() -> None:
     assert len(set(fresh)) == len(fresh), "these choices differ"
     used = new_bench()
     assert [used.worth(choice) for choice in (*others, *others)] == [*fresh, *fresh]
-    assert len(used.views) == 2 * len(used.folds), "no more is kept than two choices need"
+    assert len(used.views._made) == 2 * len(used.folds), "no more is kept than two choices need"

@@ -11,13 +11,14 @@ import pytest
 from anncur import Anncur, anchors
 from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import InputError
-from anncur.search.splits import Split, SplitTable, tune_splits
+from anncur.search.splits import BudgetSplit, SplitTable
+from anncur.tuning.splits import tune_splits
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
 
 
-def table(ranks: dict[Split, list[list[int]]]) -> SplitTable:
+def table(ranks: dict[BudgetSplit, list[list[int]]]) -> SplitTable:
     return SplitTable(list(ranks), np.array(list(ranks.values()), dtype=np.int16))
 
 
@@ -37,11 +38,11 @@ class Held:
 
 
 def tune(item_vectors: FloatMatrix) -> SplitTable:
-    return tune_splits(Held(item_vectors), anchors="random", rng=np.random.default_rng(0))
+    return tune_splits(Held(item_vectors), anchor_method="random", rng=np.random.default_rng(0))
 
 
-def test_an_item_is_found_when_its_rank_is_below_the_calls_left_after_the_anchors() -> None:
-    split = Split(10, 1e-2)
+def test_an_item_is_found_when_its_rank_is_below_the_pairs_left_after_the_anchors() -> None:
+    split = BudgetSplit(10, 1e-2)
     splits = table({split: [[-1, 0, 4, 5]]})
     assert splits.expected_recall(split, k=4, budget=15) == 0.75
     assert splits.expected_recall(split, k=4, budget=16) == 1.0
@@ -49,16 +50,16 @@ def test_an_item_is_found_when_its_rank_is_below_the_calls_left_after_the_anchor
 
 
 def test_the_split_of_highest_recall_is_chosen_for_each_budget() -> None:
-    few, many = Split(5, 1e-2), Split(50, 1e-3)
+    few, many = BudgetSplit(5, 1e-2), BudgetSplit(50, 1e-3)
     splits = table({few: [[0, 10, 30, 90]], many: [[0, 0, 0, 0]]})
     assert splits.best(k=4, budget=20) == few
     assert splits.best(k=4, budget=60) == many
 
 
 def test_a_given_number_of_anchors_takes_the_cutoff_of_the_nearest_one_tried() -> None:
-    splits = table({Split(5, 1e-2): [[7]], Split(5, 1e-1): [[1]], Split(50, 1e-3): [[0]]})
-    assert splits.best(k=1, budget=10, n_anchor_items=8) == Split(8, 1e-1)
-    assert splits.best(k=1, budget=60, n_anchor_items=40) == Split(40, 1e-3)
+    splits = table({BudgetSplit(5, 1e-2): [[7]], BudgetSplit(5, 1e-1): [[1]], BudgetSplit(50, 1e-3): [[0]]})
+    assert splits.best(k=1, budget=10, n_anchor_items=8) == BudgetSplit(8, 1e-1)
+    assert splits.best(k=1, budget=60, n_anchor_items=40) == BudgetSplit(40, 1e-3)
 
 
 def test_too_few_anchor_queries_to_hold_any_out_still_give_a_split() -> None:
@@ -73,28 +74,29 @@ def test_expected_recall_is_what_other_queries_then_find() -> None:
     true = [set(world.brute_force(query, 10)) for query in range(60, 140)]
     measured = np.mean([len(set(hits.ids) & ids) / 10 for hits, ids in zip(found, true, strict=True)])
     assert 0.3 < measured < 0.95, "too easy or too hard a world would prove nothing"
-    splits = tune_splits(Held(world.exact_scores[:60].T), anchors="pivoted_qr", rng=np.random.default_rng(0))
+    splits = tune_splits(Held(world.exact_scores[:60].T), anchor_method="pivoted_qr", rng=np.random.default_rng(0))
     assert splits.highest_recall(k=10, budget=60) == pytest.approx(measured, abs=0.08)
 
 
 def test_a_small_k_is_tuned_by_more_items_than_it_asks_for() -> None:
-    lucky, good = Split(5, 1e-2), Split(5, 1e-3)
+    lucky, good = BudgetSplit(5, 1e-2), BudgetSplit(5, 1e-3)
     splits = table({lucky: [[0, *[99] * 9]], good: [[50, *[0] * 9]]})
     assert splits.best(k=1, budget=20) == good
 
 
 def test_what_the_table_does_not_know_is_not_expected() -> None:
-    splits = table({Split(5, 1e-2): [[0] * 100]})
+    splits = table({BudgetSplit(5, 1e-2): [[0] * 100]})
     assert splits.highest_recall(k=100, budget=50) == 1.0
     assert splits.highest_recall(k=101, budget=50) is None
     assert splits.highest_recall(k=10, budget=2001) is None
     assert SplitTable([], np.empty((0, 0, 0), dtype=np.int16)).highest_recall(k=10, budget=50) is None
 
 
-def test_a_tied_guess_is_not_above() -> None:
-    """All guesses equal: nothing stands above anything, so the smallest budget finds everything."""
+@pytest.mark.parametrize("budget", [1, 5, 10])
+def test_equal_guesses_are_ranked_by_position_as_in_a_search(budget: int) -> None:
+    """All scores equal: whatever is scored belongs to the top 10, and no more than the budget is."""
     splits = tune(np.ones((50, 10), dtype=np.float32))
-    assert splits.expected_recall(Split(0, 1e-2), k=10, budget=1) == 1.0
+    assert splits.expected_recall(BudgetSplit(0, 1e-2), k=10, budget=budget) == pytest.approx(budget / 10)
 
 
 def test_anchor_scores_of_a_held_out_query_are_not_used_to_guess_it() -> None:
@@ -116,7 +118,7 @@ def test_anchors_beyond_the_items_are_all_items(make_world: MakeWorld) -> None:
     assert world.index(10).search(world.queries[20], budget=200, method=Anncur(100)).calls == 20
 
 
-def test_a_sample_of_the_items_tells_the_same_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_the_items_gives_the_same_recall_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = low_rank_scores(60, 4000, rank=25, noise=3.0).T.copy()
     from_all = tune(vectors).highest_recall(k=10, budget=200)
     monkeypatch.setattr(anchors, "MOST_CONSIDERED", 1000)

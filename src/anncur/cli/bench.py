@@ -1,13 +1,13 @@
-"""`anncur bench run` and `anncur bench report`: measure all methods on exact scores, and tell what came out."""
+"""`anncur bench run`, `reproduce` and `report`: measure methods on exact scores, and report the results."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Generic
 
 import typer
 
@@ -22,69 +22,102 @@ from anncur.cli.options import (
     needs_extra,
     scorer_from,
 )
-from anncur.datasets.beir import read_beir
-from anncur.datasets.jsonl import read_documents, read_items, read_queries
 from anncur.errors import InputError
 from anncur.evaluation.own import (
+    AnySizes,
     Cost,
     OwnData,
     draw_items,
     draw_queries,
     fit_sizes,
-    own_task,
-    sample_task,
-    with_item_scores,
+    own_world,
+    read_own,
+    sample_world,
 )
 from anncur.evaluation.rows import RowFile, read_rows
 from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
-from anncur.evaluation.tasks import Task
-from anncur.items import Corpus
+from anncur.evaluation.worlds import ScoredWorld
 from anncur.numbers import whole_number
-from anncur.progress import duration
+from anncur.progress import Progress
+from anncur.reproduction.study import PRESETS as PAPER_PRESETS
+from anncur.reproduction.study import PaperStudy, score_items
+from anncur.retrievers.base import Retriever
 from anncur.retrievers.loading import load_retrievers
+from anncur.scorers.guard import GuardedScorer
 
-bench = typer.Typer(name="bench", help="Measure all methods, and report what came out.", no_args_is_help=True)
+bench = typer.Typer(name="bench", help="Measure all methods, and report the results.", no_args_is_help=True)
+
+CorpusArgument = Annotated[
+    Path | None, typer.Argument(help="JSON lines with id and text, or a BEIR folder; by default the bundled sample.")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Where scores, rows and the report are kept.")]
+QueriesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--queries",
+        help="JSON lines, a text file with one per line, or a BEIR folder. Those with the same `document` are never "
+        "on both sides of a split.",
+    ),
+]
+RetrieverOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retriever", help="bm25, tfidf (the default are both), minilm or a dual encoder's folder; may be repeated."
+    ),
+]
+QrelsOption = Annotated[
+    str | None,
+    typer.Option("--qrels", help="A split of judgements of a BEIR folder: measure its nDCG@10 and recall too."),
+]
+AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="The most anchor queries to use.")]
+TestsOption = Annotated[int | None, typer.Option("--tests", help="The fewest test queries to use.")]
+ItemsOption = Annotated[int | None, typer.Option("--items", help="Draw this many of the items; all by default.")]
+SeedsOption = Annotated[int | None, typer.Option("--seeds", help="The number of splits of the scoreboard.")]
+ExperimentOption = Annotated[list[str] | None, typer.Option("--experiment", help="Run only this one; may be repeated.")]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What is measured and where results go, as the options give it."""
+
+    corpus: Path | None
+    queries: Path | None
+    qrels: str | None
+    scorer: str
+    retrievers: Sequence[str] | None
+    n_items: int | None
+    out: Path
+    seed: int
+    as_json: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Setup(Generic[AnySizes]):
+    """The same after all checks that can be made before anything is paid for."""
+
+    inputs: _Inputs
+    scorer: GuardedScorer
+    retrievers: Sequence[Retriever]
+    data: OwnData | ScoredWorld
+    sizes: AnySizes
+    file: RowFile
 
 
 @bench.command(name="run")
 @at_the_edge
 def run(
-    corpus: Annotated[
-        Path | None,
-        typer.Argument(help="JSON lines with id and text, or a BEIR folder; by default the bundled sample."),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where scores, rows and the report are kept.")] = Path("bench"),
-    queries: Annotated[
-        Path | None,
-        typer.Option(
-            "--queries",
-            help="JSON lines, a text file with one per line, or a BEIR folder. Those with the same `document` are "
-            "never on both sides of a split.",
-        ),
-    ] = None,
+    corpus: CorpusArgument = None,
+    out: OutOption = Path("bench"),
+    queries: QueriesOption = None,
     scorer: ScorerOption = "builtin",
-    retriever: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retriever",
-            help="bm25, tfidf (the default are both), minilm or a dual encoder's folder; may be repeated.",
-        ),
-    ] = None,
-    qrels: Annotated[
-        str | None,
-        typer.Option("--qrels", help="A split of judgements of a BEIR folder: measure its nDCG@10 and recall too."),
-    ] = None,
+    retriever: RetrieverOption = None,
+    qrels: QrelsOption = None,
     preset: Annotated[str, typer.Option("--preset", help=f"How much is measured: {', '.join(PRESETS)}.")] = "quick",
-    anchors: Annotated[int | None, typer.Option("--anchors", help="At most so many anchor queries.")] = None,
-    tests: Annotated[int | None, typer.Option("--tests", help="At least so many test queries.")] = None,
-    items: Annotated[int | None, typer.Option("--items", help="Draw so many of the items; all by default.")] = None,
-    item_anchors: Annotated[
-        int, typer.Option("--item-anchors", help="Score so many items as queries, for fixedITEM and itemCUR.")
-    ] = 0,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Splits of the scoreboard.")] = None,
-    experiment: Annotated[
-        list[str] | None, typer.Option("--experiment", help="Only this one; may be repeated.")
-    ] = None,
+    anchors: AnchorsOption = None,
+    tests: TestsOption = None,
+    items: ItemsOption = None,
+    seeds: SeedsOption = None,
+    experiment: ExperimentOption = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -93,11 +126,13 @@ def run(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure all methods and the paper's experiments, on your own scorer, items and queries or on the bundled sample.
+    """Measure all methods on your own scorer, items and queries, or on the bundled sample.
 
-    Every pair of the queries and items taken is scored once and kept; what that costs is told before it begins. It can
-    be stopped at any moment: run the same again, and it goes on where it was. Results are rows in rows.jsonl, and a
-    report in HTML and Markdown with figures.
+    Every pair of the queries and items is scored once and kept; the cost is shown before scoring begins. The run can be
+    stopped at any moment: run the same again, and it resumes. Experiments: `scoreboard` (the recall of every method for
+    every budget, with intervals), `depth` (nDCG@10 and recall by judgements, with --qrels), `spectrum` (how many
+    principal components explain your scorer's scores) and `histogram` (how the scores are distributed). Results are
+    rows in rows.jsonl, and a report in HTML and Markdown with figures.
 
     Examples:
 
@@ -108,52 +143,104 @@ def run(
     with needs_extra("bench"):
         import matplotlib  # noqa: F401  # before anything is paid for
 
-        from anncur.evaluation.experiments.suite import EXPERIMENTS, check_names, is_by_document, run_experiments
+        from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
         from anncur.evaluation.report import write_report
-    names, cheap = experiment or list(EXPERIMENTS), load_retrievers(retriever or ("bm25", "tfidf"))
-    check_names(names)
-    _check_folder(out)
-    whole_number("item_anchors", item_anchors, least=0)
-    sizes = _sizes(preset, anchors, tests, seeds)
+    chosen = choose_experiments(EXPERIMENTS, experiment or ())
+    sizes = _sizes(PRESETS, preset, anchors=anchors, tests=tests, seeds=seeds)
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
-    if corpus is None and (scorer != "builtin" or queries is not None or qrels is not None):
-        raise InputError("a scorer, queries and judgements of your own go with items of your own; name the corpus too")
-    file = RowFile(out / "rows.jsonl")  # where rows can't be kept, nothing is paid for
-    own = None if corpus is None else _drawn(_own_data(corpus, queries, qrels), sizes, items, seed=seed)
-    data = own or sample_task(guarded)
-    sizes = _enough_anchors(sizes, len(data.queries), tests)
-    sizes = fit_sizes(sizes, data.groups, len(data.items), by_document=is_by_document(names))
-    tell, kept = _teller(as_json=as_json), out / "scores"
+    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
+    setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
     with show_progress(as_json=as_json) as progress:
-        if isinstance(data, Task):
-            task = data
-        else:
-            task = own_task(data, guarded, _short(scorer), kept, tell=tell, progress=progress)
+        world = _scored_world(setup, progress)
+        study = Study(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
+        n_made = run_experiments(study, setup.file, chosen, progress=progress)
+        pages = write_report(setup.file.rows, out)
+    _show(n_made, "new rows", setup.file.path, pages, as_json=as_json)
+
+
+@bench.command(name="reproduce")
+@at_the_edge
+def reproduce(
+    corpus: CorpusArgument = None,
+    out: OutOption = Path("bench/reproduction"),
+    queries: QueriesOption = None,
+    scorer: ScorerOption = "builtin",
+    retriever: RetrieverOption = None,
+    qrels: QrelsOption = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help=f"How much is measured: {', '.join(PAPER_PRESETS)}.")
+    ] = "quick",
+    anchors: AnchorsOption = None,
+    tests: TestsOption = None,
+    items: ItemsOption = None,
+    item_anchors: Annotated[
+        int, typer.Option("--item-anchors", help="Score this many items as queries, for fixedITEM and itemCUR.")
+    ] = 0,
+    seeds: SeedsOption = None,
+    experiment: ExperimentOption = None,
+    batch_size: BatchOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Rerun the experiments of the paper behind ANNCUR on your own data or the bundled sample, and judge its claims.
+
+    Scores are paid for and kept as by `anncur bench run`, and rows are completed in the same way. The report has every
+    claim of the paper with its verdict, the scoreboard, and all curves and heatmaps.
+
+    Examples:
+
+    - `anncur bench reproduce`
+    - `anncur bench reproduce scifact --qrels train --scorer my-model --preset paper --anchors 500 --out my-bench`
+    """
+    with needs_extra("bench"):
+        import matplotlib  # noqa: F401  # before anything is paid for
+
+        from anncur.evaluation.experiments import choose_experiments, run_experiments
+        from anncur.reproduction.experiments import EXPERIMENTS
+        from anncur.reproduction.report import write_report
+    chosen = choose_experiments(EXPERIMENTS, experiment or ())
+    whole_number("item_anchors", item_anchors, least=0)
+    sizes = _sizes(PAPER_PRESETS, preset, anchors=anchors, tests=tests, seeds=seeds)
+    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
+    setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
+    with show_progress(as_json=as_json) as progress:
+        world = _scored_world(setup, progress)
+        study = PaperStudy(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
         if item_anchors:
-            task = with_item_scores(task, guarded, kept, item_anchors, seed=seed, tell=tell, progress=progress)
-        retrievers = store_retrievers(cheap.values(), task)
-        study = Study(task, retrievers, sizes, runs=out / "runs")
-        n_made = run_experiments(study, file, names, progress=progress)
-        pages = write_report(file.rows, out)
-    _show(n_made, "new rows", file.path, pages, as_json=as_json)
+            study = _with_item_queries(setup, study, item_anchors, progress)
+        n_made = run_experiments(study, setup.file, chosen, progress=progress)
+        pages = write_report(setup.file.rows, out)
+    _show(n_made, "new rows", setup.file.path, pages, as_json=as_json)
 
 
 @bench.command(name="report")
 @at_the_edge
 def report(
-    rows: Annotated[list[Path], typer.Argument(help="Files of rows, as `bench run` writes them.")],
+    rows: Annotated[list[Path], typer.Argument(help="Files of rows, as `bench run` writes them, or gzipped (.gz).")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the report.")],
+    claims: Annotated[
+        bool, typer.Option("--claims", help="The report of `bench reproduce`, which judges the paper's claims.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write what rows say as one HTML page and one Markdown page, with figures and the paper's claims judged.
+    """Write rows as one HTML page and one Markdown page, with figures.
 
     Examples:
 
     - `anncur bench report my-bench/rows.jsonl --out my-report`
+    - `anncur bench report my-reproduction/rows.jsonl --claims --out my-report`
     """
     with needs_extra("bench"):
+        import matplotlib  # noqa: F401
+
         from anncur.evaluation.report import write_report
+        from anncur.reproduction.report import write_report as write_claims
     _check_folder(out)
     for file in rows:
         if file.is_dir():
@@ -161,27 +248,42 @@ def report(
         if not file.is_file():
             raise InputError(f"no file {file}; make rows with `anncur bench run`")
     found = [row for file in rows for row in read_rows(file)]
-    pages = write_report(found, out)
+    pages = write_claims(found, out) if claims else write_report(found, out)
     _show(len(found), "rows", rows[0], pages, as_json=as_json)
 
 
-def _sizes(preset: str, anchors: int | None, tests: int | None, seeds: int | None) -> Sizes:
+def _sizes(
+    presets: Mapping[str, AnySizes], preset: str, *, anchors: int | None, tests: int | None, seeds: int | None
+) -> AnySizes:
     """A preset, but for what was given."""
-    if preset not in PRESETS:
-        raise InputError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-    sizes = PRESETS[preset]
+    if preset not in presets:
+        raise InputError(f"--preset must be one of {', '.join(presets)}, got {preset!r}")
+    sizes = presets[preset]
     if anchors is not None:
-        most = whole_number("anchors", anchors, least=1)
-        fewer = tuple(number for number in sizes.n_anchor_queries if number < most)
-        sizes = replace(sizes, n_anchor_queries=(*fewer, most))
+        sizes = sizes.with_anchors(whole_number("anchors", anchors, least=1))
     n_tests = sizes.n_tests if tests is None else whole_number("tests", tests, least=1)
     n_seeds = sizes.n_seeds if seeds is None else whole_number("seeds", seeds, least=1)
     return replace(sizes, n_tests=n_tests, n_seeds=n_seeds)
 
 
-def _enough_anchors(sizes: Sizes, n_queries: int, tests: int | None) -> Sizes:
-    """Where there are few queries, at most a third of them for tests, unless their number was given."""
-    return sizes if tests is not None else replace(sizes, n_tests=min(sizes.n_tests, n_queries // 3))
+def _prepare(
+    inputs: _Inputs, sizes: AnySizes, scorer: GuardedScorer, experiments: Mapping[str, object], *, has_tests: bool
+) -> _Setup[AnySizes]:
+    """Read the data and check everything; where the number of tests wasn't given, a third of few queries suffices."""
+    from anncur.evaluation.experiments import splits_by_document
+
+    _check_folder(inputs.out)
+    retrievers = load_retrievers(inputs.retrievers or ("bm25", "tfidf"))
+    is_own = inputs.scorer != "builtin" or inputs.queries is not None or inputs.qrels is not None
+    if inputs.corpus is None and is_own:
+        raise InputError("a scorer, queries and judgements of your own go with items of your own; name the corpus too")
+    file = RowFile(inputs.out / "rows.jsonl")  # where rows can't be kept, nothing is paid for
+    data = sample_world(scorer) if inputs.corpus is None else _own_data(inputs.corpus, inputs, sizes)
+    if not has_tests:
+        sizes = replace(sizes, n_tests=min(sizes.n_tests, len(data.queries) // 3))
+    by_document = splits_by_document(experiments)
+    fitting = fit_sizes(sizes, data.groups, len(data.items), by_document=by_document)
+    return _Setup(inputs, scorer, list(retrievers.values()), data, fitting, file)
 
 
 def _check_folder(out: Path) -> None:
@@ -189,22 +291,42 @@ def _check_folder(out: Path) -> None:
         raise InputError(f"--out must be a folder, and {out} is a file; name another one")
 
 
-def _own_data(corpus: Path, queries: Path | None, qrels: str | None) -> OwnData:
-    """What the user's files hold; a query without a document is one of its own."""
-    if qrels is not None:
-        split = read_beir(corpus, qrels)
-        names = [query.id for query in split.queries]
-        return OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
-    documents = read_documents(queries or corpus)
-    groups = [document or f"query {place}" for place, document in enumerate(documents)]
-    items = list(Corpus(read_items(corpus)))  # which refuses ids that are there twice
-    return OwnData(corpus.name.partition(".")[0], items, list(read_queries(queries or corpus)), groups)
+def _own_data(corpus: Path, inputs: _Inputs, sizes: Sizes) -> OwnData:
+    """As many queries of the user's files as are needed, and as many items as are wanted."""
+    drawn = draw_queries(read_own(corpus, inputs.queries, inputs.qrels), sizes.n_queries, seed=inputs.seed)
+    if inputs.n_items is None:
+        return drawn
+    return draw_items(drawn, whole_number("items", inputs.n_items, least=1), seed=inputs.seed)
 
 
-def _drawn(data: OwnData, sizes: Sizes, n_items: int | None, *, seed: int) -> OwnData:
-    """As many queries as are needed, and as many items as are wanted."""
-    drawn = draw_queries(data, sizes.n_queries, seed=seed)
-    return drawn if n_items is None else draw_items(drawn, whole_number("items", n_items, least=1), seed=seed)
+def _scored_world(setup: _Setup[AnySizes], progress: Progress) -> ScoredWorld:
+    if isinstance(setup.data, ScoredWorld):
+        return setup.data
+    inputs = setup.inputs
+    return own_world(
+        setup.data,
+        setup.scorer,
+        inputs.out / "scores",
+        scorer_name=_short(inputs.scorer),
+        on_cost=_CostLine(as_json=inputs.as_json),
+        progress=progress,
+    )
+
+
+def _with_item_queries(
+    setup: _Setup[AnySizes], study: PaperStudy, n_item_anchors: int, progress: Progress
+) -> PaperStudy:
+    inputs = setup.inputs
+    item_queries = score_items(
+        study.world,
+        setup.scorer,
+        inputs.out / "scores",
+        n_item_anchors,
+        seed=inputs.seed,
+        on_cost=_CostLine(as_json=inputs.as_json),
+        progress=progress,
+    )
+    return replace(study, item_queries=item_queries)
 
 
 def _short(scorer: str) -> str:
@@ -212,25 +334,19 @@ def _short(scorer: str) -> str:
     return Path(scorer).name if Path(scorer).exists() else scorer
 
 
-def _teller(*, as_json: bool) -> Callable[[Cost], None]:
-    """Tells on standard error what exact scores will cost."""
+@dataclass(frozen=True)
+class _CostLine:
+    """Writes to standard error what exact scores will cost."""
 
-    def tell(cost: Cost) -> None:
-        n_pairs = cost.n_queries * cost.n_items
-        told = f"{cost.n_queries:,} queries x {cost.n_items:,} items = {n_pairs:,} pairs"
-        if not cost.n_missing:
-            told += ", all of them scored before"
-        elif cost.seconds_per_pair is not None:
-            pace = f"{1000 * cost.seconds_per_pair:.3g} ms per pair"
-            told += f", of which {cost.n_missing:,} are to be scored: about {duration(cost.seconds)} at {pace}"
-        sys.stderr.write((json.dumps({"cost": asdict(cost)}) if as_json else told) + "\n")
+    as_json: bool
 
-    return tell
+    def __call__(self, cost: Cost) -> None:
+        sys.stderr.write((json.dumps({"cost": asdict(cost)}) if self.as_json else str(cost)) + "\n")
 
 
 def _show(n_rows: int, what: str, file: Path, pages: list[Path], *, as_json: bool) -> None:
     if as_json:
         print_json({"n_rows": n_rows, "rows": str(file), "report": [str(page) for page in pages]})
     else:
-        told = f"{n_rows:,} {what}; the report is {' and '.join(map(str, pages))}"
-        console().print(told, markup=False, soft_wrap=True)
+        line = f"{n_rows:,} {what}; the report is {' and '.join(map(str, pages))}"
+        console().print(line, markup=False, soft_wrap=True)

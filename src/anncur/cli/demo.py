@@ -115,7 +115,7 @@ def _build_a_part(scorer: GuardedScorer, progress: Progress) -> int:
 
 
 def _check_stored(scorer: GuardedScorer) -> float:
-    """How far some of the stored exact scores are from what the scorer says now."""
+    """How far some of the stored exact scores are from what the scorer gives now."""
     queries, items, stored = sample_test_queries(), sample_items(), sample_test_scores()
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(items), size=(len(queries), N_CHECKED // len(queries)))

@@ -19,17 +19,21 @@ def link(
     scorer: Annotated[
         list[str] | None, typer.Option("--scorer", help="As for build; may be repeated.", show_default="builtin")
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Whose worlds to link.")] = "test",
-    world: Annotated[list[str] | None, typer.Option("--world", help="Only this world; may be repeated.")] = None,
+    split: Annotated[str, typer.Option("--split", help="The split whose worlds are linked.")] = "test",
+    world: Annotated[list[str] | None, typer.Option("--world", help="Link only this world; may be repeated.")] = None,
     retriever: Annotated[
         str, typer.Option("--retriever", help="Finds the candidates: minilm, a dual encoder's folder, tfidf or bm25.")
     ] = "minilm",
     baseline: Annotated[
         list[str] | None, typer.Option("--baseline", help="Another retriever to rank the same candidates with.")
     ] = None,
-    candidates: Annotated[int, typer.Option("--candidates", help="For each mention.")] = 64,
-    mentions: Annotated[int | None, typer.Option("--mentions", help="Of each world, drawn; all by default.")] = None,
-    statistics: Annotated[bool, typer.Option("--statistics", help="Only count entities and mentions.")] = False,
+    candidates: Annotated[int, typer.Option("--candidates", help="Candidates for each mention.")] = 64,
+    mentions: Annotated[
+        int | None, typer.Option("--mentions", help="Draw this many mentions of each world; all by default.")
+    ] = None,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Count entities and mentions, and link nothing.")
+    ] = False,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     threads: ThreadsOption = None,
@@ -50,7 +54,7 @@ def link(
 
     found = Zeshel(data)
     if statistics:
-        _tell_statistics(found, as_json=as_json)
+        _show_statistics(found, as_json=as_json)
         return
     first = load_retriever(retriever)
     with show_progress(as_json=as_json) as progress:
@@ -74,7 +78,7 @@ def link(
     console().print(table)
 
 
-def _tell_statistics(data: Zeshel, *, as_json: bool) -> None:
+def _show_statistics(data: Zeshel, *, as_json: bool) -> None:
     rows = data.statistics()
     if as_json:
         print_json({"worlds": [asdict(row) for row in rows]})

@@ -64,7 +64,7 @@ SeedOption = Annotated[int, typer.Option("--seed", callback=_seed, help="Of ever
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Around imports that an extra brings: say which one, where it is missing."""
+    """Around imports that an extra brings: name it, where it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -45,8 +45,8 @@ def plan(
 ) -> None:
     """Find out what a build will cost and bring, with a small pilot.
 
-    Compares adaptive search with re-ranking and with the method anncur, and says when plain re-ranking serves better.
-    Nothing is written but, with --out, the pilot's scores, which the build then doesn't pay for again.
+    Compares adaptive search with re-ranking and with the method anncur, and advises which to use. Nothing is written
+    but, with --out, the pilot's scores, which the build then doesn't pay for again.
 
     Examples:
 

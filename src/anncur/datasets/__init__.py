@@ -1,1 +1,1 @@
-"""Readers of items and queries from files."""
+"""Readers of items, queries and judgements from files, and the writer of runs."""

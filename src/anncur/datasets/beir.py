@@ -1,6 +1,6 @@
 """Retrieval with judgements in BEIR's layout: `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`.
 
-Items and queries are read as `jsonl.py` reads them. Feeds evaluations; judges nothing itself."""
+Items and queries are read by `jsonl.py`. Feeds `evaluation/`; computes no metric."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from anncur.datasets.jsonl import read_items, read_lines, read_queries
 from anncur.errors import FileFormatError, InputError
 from anncur.items import Corpus, Query
 
-Qrels: TypeAlias = dict[str, dict[str, int]]  # by query id and item id: how well the item answers
+Qrels: TypeAlias = dict[str, dict[str, int]]  # grades by query id and item id
 HEADER = ["query-id", "corpus-id", "score"]
 
 
 @dataclass(frozen=True, slots=True)
 class BeirSplit:
-    """A corpus, and the queries of one split with what was judged about them."""
+    """A corpus, and the queries of one split with their judgements."""
 
     items: Corpus
     queries: list[Query]
@@ -30,7 +30,7 @@ class BeirSplit:
 def read_beir(folder: str | Path, split: str = "test") -> BeirSplit:
     """A split's judged queries, in their file's order, and the whole corpus.
 
-    A judged item that the corpus lacks stays in the judgements: nobody can find it, as in every published figure."""
+    A judged item that the corpus lacks stays in the judgements, as in published figures."""
     qrels = read_qrels(folder, split)
     queries = [query for query in read_queries(folder) if query.id in qrels]
     missing = qrels.keys() - {query.id for query in queries}
@@ -43,7 +43,7 @@ def read_beir(folder: str | Path, split: str = "test") -> BeirSplit:
 
 
 def read_qrels(folder: str | Path, split: str = "test") -> Qrels:
-    """The judgements of a split: whole numbers, 0 for an item that doesn't answer."""
+    """The judgements of a split: whole numbers, 0 for an item that isn't relevant."""
     file = _qrels_file(folder, split)
     qrels: Qrels = {}
     for where, query_id, item_id, grade in _judgements(file):
@@ -63,7 +63,7 @@ def _qrels_file(folder: str | Path, split: str) -> Path:
 
 
 def _judgements(file: Path) -> Iterator[tuple[str, str, str, int]]:
-    """Where each judgement stands, its query, its item and its grade."""
+    """Each judgement's file and line, query, item and grade."""
     lines = ((where, line.rstrip("\r\n").split("\t")) for where, line in read_lines(file))
     where, header = next(lines, (f"{file}:1", []))
     if header != HEADER:

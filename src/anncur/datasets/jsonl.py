@@ -24,13 +24,16 @@ def read_items(path: StrPath) -> Iterator[Item]:
 
 
 def read_queries(path: StrPath, *, marked: bool = False) -> Iterator[Query]:
-    """Queries of a JSON-lines file (`text`, perhaps `id` or `_id`, `mention`), or of a BEIR folder.
+    """Queries of a JSON-lines file (`text`, perhaps `id` or `_id`, `mention`), of a BEIR folder, or of a text file.
 
-    A file that ends in .txt has one query per line; where they are `marked`, each with one `[mention]`."""
+    A file that ends in .txt has one query per line: plain text, or with `marked` a text with exactly one
+    `[mention]`."""
     file = _file(path, "queries.jsonl")
     if file.name.removesuffix(".gz").endswith(".txt"):
         read = Query.marked if marked else Query
         return (_at(where, read, line.strip()) for where, line in read_lines(file))
+    if marked:
+        raise InputError(f"marked queries must be in a .txt file, got {file}; JSON lines have 'mention': [start, end]")
     return (_at(where, Query.from_record, record) for where, record in read_records(file))
 
 
@@ -52,7 +55,7 @@ def _file(path: StrPath, name_in_folder: str) -> Path:
 
 
 def read_lines(file: Path) -> Iterator[tuple[str, str]]:
-    """Every line that isn't blank, and where it stands."""
+    """Every line that isn't blank, with its file and number."""
     number = 0
     with _open(file) as lines:
         try:
@@ -70,7 +73,7 @@ def _open(file: Path) -> TextIO:
 
 
 def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every line's JSON object, and where it stands."""
+    """Every line's JSON object, with its file and number."""
     for where, line in read_lines(file):
         try:
             record = json.loads(line)

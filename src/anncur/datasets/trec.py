@@ -1,4 +1,4 @@
-"""Runs in TREC's format: what evaluation tools read."""
+"""Writes runs in TREC's format, which evaluation tools read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ TREC_SUFFIXES = (".trec", ".run")
 def write_run(file: Path, answers: Sequence[Hits], *, name: str) -> None:
     """Write answers as a run: query, Q0, item, rank, score and the name of the run.
 
-    A query without an id is known by its number."""
+    A query without an id gets its number, from 1."""
     tag = "-".join(name.split())
     lines = [
-        f"{hits.query.id or number} Q0 {hit.id} {rank} {hit.score:.9g} {tag}"
+        f"{hits.query.id or number} Q0 {hit.id} {rank} {hit.score:.9g} {tag}\n"
         for number, hits in enumerate(answers, start=1)
         for rank, hit in enumerate(hits, start=1)
     ]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    file.write_text("".join(lines), encoding="utf-8")

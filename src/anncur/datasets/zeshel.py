@@ -1,8 +1,8 @@
 """Entity linking in ZESHEL's layout: `documents/<world>.json` with entities, `mentions/<split>.json` with mentions.
 
 A world is a set of entities with mentions of its own; no world is in two splits. A mention is a span of whitespace
-tokens (both ends included) of a context document, which stands among its world's documents or in a file of documents
-that is no world. Feeds `models/` and `evaluation/linking.py`."""
+tokens (both ends included) of a context document, which is among its world's documents or in a file of documents
+that isn't a world's. Feeds `training/` and `evaluation/linking.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anncur.items import Corpus, Item, Query, TextDigest
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A query whose answer is known: the entity that its marked span names."""
+    """A query and its gold entity, the one that its marked span names."""
 
     query: Query
     entity_id: str
@@ -30,7 +30,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class WorldStatistics:
-    """A row of the table of worlds."""
+    """The counts of one world."""
 
     split: str
     world: str
@@ -41,7 +41,7 @@ class WorldStatistics:
 class Zeshel:
     """A folder in ZESHEL's layout; files are read when they are first needed.
 
-    A mention's query holds the `context_words` words before and after it, not its whole document."""
+    A mention's query holds the `context_words` words before and after it, not the full document."""
 
     def __init__(self, folder: str | Path, *, context_words: int = 128) -> None:
         self.folder = Path(folder)
@@ -56,7 +56,7 @@ class Zeshel:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that there are mentions of."""
+        """The splits that have mentions."""
         return sorted(file.stem for file in (self.folder / "mentions").glob("*.json"))
 
     def worlds(self, split: str) -> list[str]:
@@ -103,7 +103,7 @@ class Zeshel:
 
     @cached_property
     def _shared_documents(self) -> list[str]:
-        """Files of documents that no mention names as its world."""
+        """Files of documents that aren't the world of any mention."""
         worlds = {row["corpus"] for split in self.splits for row in self._rows(split)}
         return sorted({file.stem for file in (self.folder / "documents").glob("*.json")} - worlds)
 
@@ -148,12 +148,12 @@ class Zeshel:
 
 @dataclass(frozen=True, slots=True)
 class LinkingWorld:
-    """A world ready for training or evaluation: entities in their order, mentions, and where their answers stand."""
+    """A world for training or evaluation: entities in their order, mentions, and their gold entities."""
 
     name: str
     items: Corpus
     mentions: list[Mention]
-    golds: list[int]  # the position of each mention's entity
+    golds: list[int]  # position of each mention's gold entity
 
     @property
     def queries(self) -> list[Query]:
@@ -161,7 +161,7 @@ class LinkingWorld:
         return [mention.query for mention in self.mentions]
 
     def describe(self) -> str:
-        """A short name of exactly these entities and mentions."""
+        """The world's name and a digest of its entities and mentions."""
         digest = TextDigest()
         for item in self.items:
             digest.add_item(item)

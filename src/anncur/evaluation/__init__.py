@@ -1,1 +1,1 @@
-"""How much of the scorer's own top k a search finds."""
+"""Measures methods on exact scores: recall, intervals, the scoreboard, its report; and entity linking."""

@@ -1,6 +1,6 @@
-"""The task's own metrics against what judges said, by ir-measures.
+"""The task's own metrics against judgements, by ir-measures.
 
-Reads hits and judgements, feeds experiments. Needs the extra `bench`."""
+Reads hits and judgements, feeds the scoreboard. Needs the extra `bench`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def judge(answers: Sequence[Hits], qrels: Qrels) -> dict[str, float]:
 
 
 def _entries(answers: Sequence[Hits]) -> Iterator[tuple[str, str, float]]:
-    """Query, item and a score that keeps our order, as trec_eval breaks ties by its own."""
+    """Query, item and a score that keeps our order of ties, which trec_eval would break in its own way."""
     for hits in answers:
         for rank, hit in enumerate(hits):
             yield hits.query.id, hit.id, float(len(hits) - rank)

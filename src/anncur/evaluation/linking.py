@@ -1,7 +1,7 @@
 """Entity linking: a retriever finds candidates, a scorer ranks them, and the right entity should come first.
 
 Rankers are compared on the same candidates. Accuracy counts all mentions, normalised accuracy those whose entity is
-among the candidates; both are averaged over worlds, as the paper does."""
+among the candidates; both are averaged over worlds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tasks from a user's own scorer, items and queries, or from the bundled sample.
+"""Scored worlds from a user's own scorer, items and queries, or from the bundled sample.
 
-Exact scores are paid for once and kept in a folder: it can be stopped at any moment, and goes on where it was. Reads
+Exact scores are paid for once and kept in a folder: scoring can be stopped at any moment, and resumes there. Reads
 scorers, feeds studies."""
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
-from anncur.datasets.beir import Qrels
+from anncur.arrays import FloatMatrix
+from anncur.datasets.beir import Qrels, read_beir
+from anncur.datasets.jsonl import read_documents, read_items, read_queries
 from anncur.datasets.sample import (
     SAMPLE_INDEX,
     sample_anchor_queries,
@@ -25,21 +27,22 @@ from anncur.datasets.sample import (
 )
 from anncur.errors import InputError
 from anncur.evaluation.study import Sizes
-from anncur.evaluation.tasks import ItemScores, Task, split_by_group
+from anncur.evaluation.worlds import ScoredWorld, split_by_group
 from anncur.index.index import Index
-from anncur.items import Item, Query, digest_items
+from anncur.items import Corpus, Item, Query, digest_items
 from anncur.planning.plan import seconds_per_pair
-from anncur.progress import Progress, silent
+from anncur.progress import Progress, duration, silent
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScoreSpec
 
-LEAST_QUERIES = 12  # that there are anchors to learn from and tests to measure with
+LEAST_QUERIES = 12  # so that there are both anchors to fit and tests to measure on
+AnySizes = TypeVar("AnySizes", bound=Sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class OwnData:
-    """What a user brings: `groups` are the documents of the queries, `qrels` what judges said of them."""
+    """What a user brings: `groups` are the documents of the queries, `qrels` judgements of items by query ids."""
 
     name: str
     items: Sequence[Item]
@@ -50,7 +53,7 @@ class OwnData:
 
 @dataclass(frozen=True)
 class Cost:
-    """What exact scores cost: all pairs, those that are still to be paid for, and the seconds of one."""
+    """What exact scores cost: all pairs, those that are still to be scored, and the seconds of one."""
 
     n_queries: int
     n_items: int
@@ -62,12 +65,32 @@ class Cost:
         """About how long it takes."""
         return self.n_missing * (self.seconds_per_pair or 0.0)
 
+    def __str__(self) -> str:
+        n_pairs = self.n_queries * self.n_items
+        pairs = f"{self.n_queries:,} queries x {self.n_items:,} items = {n_pairs:,} pairs"
+        if self.seconds_per_pair is None:
+            return f"{pairs}, all of them scored before"
+        pace = f"{1000 * self.seconds_per_pair:.3g} ms per pair"
+        return f"{pairs}, of which {self.n_missing:,} are to be scored: about {duration(self.seconds)} at {pace}"
 
-Tell = Callable[[Cost], None]
+
+OnCost = Callable[[Cost], None]
+
+
+def read_own(corpus: Path, queries: Path | None = None, qrels: str | None = None) -> OwnData:
+    """The data of files as `anncur bench run` takes them; a query without a document is a document of its own."""
+    if qrels is not None:
+        split = read_beir(corpus, qrels)
+        names = [query.id for query in split.queries]
+        return OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
+    documents = read_documents(queries or corpus)
+    groups = [document or f"query {place}" for place, document in enumerate(documents)]
+    items = list(Corpus(read_items(corpus)))  # which refuses ids that are there twice
+    return OwnData(corpus.name.partition(".")[0], items, list(read_queries(queries or corpus)), groups)
 
 
 def draw_queries(data: OwnData, n_queries: int, *, seed: int) -> OwnData:
-    """At most so many of the queries at random, and of those with the same text only one."""
+    """At most `n_queries` of the queries at random, and only one of those with the same text."""
     distinct = list({query.marked_text: place for place, query in enumerate(data.queries)}.values())
     if len(distinct) < LEAST_QUERIES:
         raise InputError(
@@ -79,7 +102,7 @@ def draw_queries(data: OwnData, n_queries: int, *, seed: int) -> OwnData:
 
 
 def draw_items(data: OwnData, n_items: int, *, seed: int) -> OwnData:
-    """At most so many of the items at random, in their order; those that answer one of the queries are among them."""
+    """At most `n_items` of the items at random, in their order, with those that answer one of the queries."""
     grades = [(data.qrels or {}).get(query.id, {}) for query in data.queries]
     answers = {item_id for of_query in grades for item_id, grade in of_query.items() if grade > 0}
     shuffled = np.random.default_rng(seed).permutation(len(data.items)).tolist()
@@ -87,35 +110,40 @@ def draw_items(data: OwnData, n_items: int, *, seed: int) -> OwnData:
     return replace(data, items=[data.items[place] for place in sorted(answers_first[:n_items])])
 
 
-def fit_sizes(sizes: Sizes, groups: Sequence[str], n_items: int, *, by_document: bool) -> Sizes:
-    """What there are enough queries and items for, told before anything is paid for.
+def fit_sizes(sizes: AnySizes, groups: Sequence[str], n_items: int, *, by_document: bool) -> AnySizes:
+    """The part of `sizes` that there are enough queries and items for, so that errors come before anything is paid for.
 
-    Tests `by_document` are whole documents, and these seldom add up to just what the anchors leave: where they don't,
-    as many queries fewer are anchors as the largest document has beyond one."""
-    fitting = sizes.among(len(groups), n_items)
+    Tests `by_document` are whole documents, which seldom add up to exactly what the anchors leave: where they don't,
+    there are fewer anchors, by the size of the largest document less one."""
+    fitting = sizes.within(len(groups), n_items)
     if not by_document:
         return fitting
     try:
         _try_splits(fitting, groups)
     except InputError:
         most_anchors = len(groups) - fitting.n_tests - max(Counter(groups).values()) + 1
-        fewer = tuple(number for number in fitting.n_anchor_queries if number < most_anchors)
-        fitting = replace(fitting, n_anchor_queries=(*fewer, max(1, most_anchors)))
+        fitting = fitting.with_anchors(max(1, most_anchors))
         _try_splits(fitting, groups)
     return fitting
 
 
 def _try_splits(sizes: Sizes, groups: Sequence[str]) -> None:
     for seed in range(sizes.n_seeds):
-        split_by_group(groups, n_anchors=sizes.n_anchor_queries[-1], n_tests=sizes.n_tests, seed=seed)
+        split_by_group(groups, n_anchors=sizes.n_anchor_queries, n_tests=sizes.n_tests, seed=seed)
 
 
-def own_task(
-    data: OwnData, scorer: GuardedScorer, scorer_name: str, folder: Path, *, tell: Tell, progress: Progress = silent
-) -> Task:
-    """The task of a user's data, after all its pairs have been scored; what that costs is told before."""
-    exact_scores, pace = _scores(folder, scorer, data.items, data.queries, tell=tell, progress=progress)
-    return Task(
+def own_world(
+    data: OwnData,
+    scorer: GuardedScorer,
+    folder: Path,
+    *,
+    scorer_name: str,
+    on_cost: OnCost,
+    progress: Progress = silent,
+) -> ScoredWorld:
+    """The user's data after all its pairs have been scored; `on_cost` gets the cost before."""
+    exact_scores, pace = score_pairs(data.items, data.queries, scorer, folder, on_cost=on_cost, progress=progress)
+    return ScoredWorld(
         name=data.name,
         queries=data.queries,
         groups=data.groups,
@@ -127,15 +155,15 @@ def own_task(
     )
 
 
-def sample_task(scorer: GuardedScorer | None = None) -> Task:
-    """The bundled sample, whose exact scores are stored; the scorer is asked only for its pace."""
+def sample_world(scorer: GuardedScorer | None = None) -> ScoredWorld:
+    """The bundled sample, whose exact scores are stored; the scorer is only timed."""
     queries, items = sample_anchor_queries() + sample_test_queries(), sample_items()
     pace = None if scorer is None else seconds_per_pair(scorer, with_prepared(items, scorer.prepare(items)), queries[0])
     anchor_scores = Index.open(SAMPLE_INDEX).anchor_scores().T
-    return Task(
+    return ScoredWorld(
         name="animals",
         queries=queries,
-        groups=[query.id.rpartition(".")[0] for query in queries],  # of a mention's id, the document
+        groups=[query.id.rpartition(".")[0] for query in queries],  # a mention's id begins with its document's
         items=items,
         exact_scores=np.concatenate([anchor_scores, sample_test_scores()]).astype(np.float32),
         scorer_name="builtin",
@@ -143,37 +171,23 @@ def sample_task(scorer: GuardedScorer | None = None) -> Task:
     )
 
 
-def with_item_scores(
-    task: Task, scorer: GuardedScorer, folder: Path, n: int, *, seed: int, tell: Tell, progress: Progress = silent
-) -> Task:
-    """The same task with the exact scores of so many items as queries, drawn at random."""
-    chosen: dict[str, int] = {}
-    for position in np.random.default_rng(seed).permutation(len(task.items)).tolist():
-        if len(chosen) < n and task.items[position].full_text.strip():
-            chosen.setdefault(Query.of_item(task.items[position]).marked_text, position)
-    positions: Positions = np.array(list(chosen.values()), dtype=np.int64)
-    queries = [Query.of_item(task.items[position]) for position in positions.tolist()]
-    exact_scores, _ = _scores(folder, scorer, task.items, queries, tell=tell, progress=progress)
-    return replace(task, item_scores=ItemScores(positions, exact_scores))
-
-
-def _scores(
-    folder: Path,
-    scorer: GuardedScorer,
+def score_pairs(
     items: Sequence[Item],
     queries: Sequence[Query],
+    scorer: GuardedScorer,
+    folder: Path,
     *,
-    tell: Tell,
-    progress: Progress,
+    on_cost: OnCost,
+    progress: Progress = silent,
 ) -> tuple[FloatMatrix, float | None]:
-    """The exact scores, (n_queries, n_items), and the seconds of a pair; another plan is kept in another folder."""
+    """The exact scores, (n_queries, n_items), and the seconds of a pair; other pairs are kept in another folder."""
     prepared = with_prepared(items, scorer.prepare(items))
-    plan = ScoreSpec.make(scorer, queries, items_digest=digest_items(items), n_items=len(items))
-    name = hashlib.sha256(plan.to_json().encode()).hexdigest()[:12]
-    matrix = ScoreMatrix.stored(str((folder / f"scores-{name}").absolute()), plan)
+    spec = ScoreSpec.make(scorer, queries, items_digest=digest_items(items), n_items=len(items))
+    name = hashlib.sha256(spec.to_json().encode()).hexdigest()[:12]
+    matrix = ScoreMatrix.stored(str((folder / f"scores-{name}").absolute()), spec)
     n_missing = matrix.n_missing
     pace = seconds_per_pair(scorer, prepared, queries[0]) if n_missing else None
-    tell(Cost(len(queries), len(items), n_missing, pace))
+    on_cost(Cost(len(queries), len(items), n_missing, pace))
     started = time.perf_counter()
     matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)
     seconds = (time.perf_counter() - started) / n_missing if n_missing else None

@@ -1,104 +1,143 @@
-"""A page of headings, paragraphs, tables and pictures, written as Markdown and as one HTML file.
+"""A page of sections with tables and pictures, written as Markdown and as one HTML file by two templates.
 
 Knows nothing of what it says. Pictures stand inside the HTML, and beside the Markdown."""
 
 from __future__ import annotations
 
 import base64
-import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; display: block; overflow-x: auto; }
-th, td { border: 1px solid #ccc; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
-th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; } figcaption { color: #555; }
-"""
+import jinja2
+from markupsafe import Markup, escape
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A title of a level, from 1."""
-
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Some sentences."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows under a header."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Image:
-    """A picture's file and its caption."""
+class Picture:
+    """A figure's file, and what it shows."""
 
     file: Path
     caption: str
 
 
-QueryBlock: TypeAlias = Heading | Paragraph | Table | Image
+@dataclass(frozen=True)
+class Exhibit:
+    """A table with a sentence above it and a note below; any of them may be missing."""
+
+    lead: str = ""
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    note: str = ""
+    heading: str = ""
 
 
-def write_pages(blocks: Sequence[QueryBlock], folder: Path, name: str) -> list[Path]:
-    """Write `name.md` and `name.html` into a folder; pictures must be in it, or below."""
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands below it."""
+
+    title: str
+    exhibits: Sequence[Exhibit]
+    pictures: Sequence[Picture] = ()
+
+
+MARKDOWN = """\
+{% for section in sections %}
+{{ "#" if loop.first else "##" }} {{ section.title }}
+
+{% for exhibit in section.exhibits %}
+{% if exhibit.heading %}
+### {{ exhibit.heading }}
+
+{% endif %}
+{% if exhibit.lead %}
+{{ exhibit.lead }}
+
+{% endif %}
+{% if exhibit.header %}
+{{ exhibit.header | line }}
+{{ (["---"] * (exhibit.header | length)) | line }}
+{% for row in exhibit.rows %}
+{{ row | line }}
+{% endfor %}
+
+{% endif %}
+{% if exhibit.note %}
+{{ exhibit.note }}
+
+{% endif %}
+{% endfor %}
+{% for picture in section.pictures %}
+![{{ picture.caption }}]({{ picture.file.relative_to(folder).as_posix() }})
+
+*{{ picture.caption }}*
+
+{% endfor %}
+{% endfor %}
+"""
+HTML = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{{ sections[0].title }}</title><style>
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; display: block; overflow-x: auto; }
+th, td { border: 1px solid #ccc; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
+th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; } figcaption { color: #555; }
+</style></head>
+<body>
+{% for section in sections %}
+{% set level = "h1" if loop.first else "h2" %}
+<{{ level }}>{{ section.title }}</{{ level }}>
+{% for exhibit in section.exhibits %}
+{% if exhibit.heading %}<h3>{{ exhibit.heading }}</h3>{% endif +%}
+{% if exhibit.lead %}<p>{{ exhibit.lead | marked }}</p>{% endif +%}
+{% if exhibit.header %}
+<table>
+<tr>{% for name in exhibit.header %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for row in exhibit.rows %}
+<tr>{% for value in row %}<td>{{ value | marked }}</td>{% endfor %}</tr>
+{% endfor %}
+</table>
+{% endif %}
+{% if exhibit.note %}<p>{{ exhibit.note | marked }}</p>{% endif +%}
+{% endfor %}
+{% for picture in section.pictures %}
+<figure><img alt="{{ picture.caption }}" src="data:image/png;base64,{{ picture.file | base64 }}">
+<figcaption>{{ picture.caption }}</figcaption></figure>
+{% endfor %}
+{% endfor %}
+</body></html>
+"""
+
+
+def write_pages(sections: Sequence[Section], folder: Path, name: str) -> list[Path]:
+    """Write `name.md` and `name.html` into a folder, which must hold the pictures; the first title is the page's."""
     markdown, page = folder / f"{name}.md", folder / f"{name}.html"
-    markdown.write_text("\n".join(_markdown(block, folder) for block in blocks), encoding="utf-8")
-    title = next((block.text for block in blocks if isinstance(block, Heading)), name)
-    page.write_text(_document(title, "\n".join(_html(block) for block in blocks)), encoding="utf-8")
+    shown = _template(MARKDOWN, is_html=False).render(sections=sections, folder=folder)
+    markdown.write_text(f"{shown.rstrip()}\n", encoding="utf-8")
+    page.write_text(_template(HTML, is_html=True).render(sections=sections), encoding="utf-8")
     return [markdown, page]
 
 
-def _markdown(block: QueryBlock, folder: Path) -> str:
-    if isinstance(block, Heading):
-        return f"{'#' * block.level} {block.text}\n"
-    if isinstance(block, Paragraph):
-        return f"{block.text}\n"
-    if isinstance(block, Image):
-        return f"![{block.caption}]({block.file.relative_to(folder).as_posix()})\n\n*{block.caption}*\n"
-    lines = [block.header, ["---"] * len(block.header), *block.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def _html(block: QueryBlock) -> str:
-    if isinstance(block, Heading):
-        return f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
-    if isinstance(block, Paragraph):
-        return f"<p>{_marked(block.text)}</p>"
-    if isinstance(block, Image):
-        content = base64.b64encode(block.file.read_bytes()).decode()
-        shown = f'<img alt="{html.escape(block.caption)}" src="data:image/png;base64,{content}">'
-        return f"<figure>{shown}<figcaption>{html.escape(block.caption)}</figcaption></figure>"
-    header = _line(block.header, "th", html.escape)
-    return f"<table>{header}{''.join(_line(row, 'td', _marked) for row in block.rows)}</table>"
-
-
-def _line(cells: Sequence[str], tag: str, show: Callable[[str], str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{show(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
-def _marked(text: str) -> str:
-    """Bold and code, as Markdown marks them."""
-    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
-
-
-def _document(title: str, body: str) -> str:
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+def _template(source: str, *, is_html: bool) -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=is_html, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    environment.filters |= {"line": _line, "marked": _marked, "base64": _base64}
+    return environment.from_string(source)
+
+
+def _line(values: Sequence[str]) -> str:
+    """A line of a Markdown table."""
+    escaped = (value.replace("|", r"\|") for value in values)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _marked(text: str) -> Markup:
+    """Bold and code, as Markdown marks them, with everything else escaped."""
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", bold))
+
+
+def _base64(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()

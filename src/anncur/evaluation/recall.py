@@ -1,4 +1,4 @@
-"""Top-k recall against the scorer itself. Reads hits or guesses, feeds protocols and reports.
+"""Top-k recall against the scorer itself. Reads hits, feeds protocols and reports.
 
 Everywhere an item tied with the k-th exact score counts as found."""
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector
 from anncur.errors import InputError
-from anncur.ranking import Hits, top_k
+from anncur.ranking import Hits
 
 
 def top_k_recall(found: Hits, truth: Hits, *, k: int) -> float:
@@ -35,22 +35,7 @@ def recalls(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int) -> Float
     return np.array(found) / k
 
 
-def recall_curve(
-    guesses: FloatMatrix, exact_scores: FloatMatrix, ks: Sequence[int], depths: Sequence[int]
-) -> dict[tuple[int, int], FloatVector]:
-    """The share of each query's best k among its so many best guesses, by k and depth.
-
-    Both matrices are (n_queries, n_items): the paper's Top-k-Recall@k_r, where the depth is k_r."""
-    best = np.stack([top_k(row, max(depths)) for row in guesses])
-    retrieved = np.take_along_axis(exact_scores, best, axis=1)  # (n_queries, deepest), best guess first
-    curve: dict[tuple[int, int], FloatVector] = {}
-    for k in ks:
-        found = np.cumsum(retrieved >= kth_best(exact_scores, k)[:, None], axis=1)
-        curve |= {(k, depth): np.minimum(found[:, min(depth, best.shape[1]) - 1], k) / k for depth in depths}
-    return curve
-
-
 def kth_best(exact_scores: FloatMatrix, k: int) -> FloatVector:
-    """What an item must score to be among the best k of its query. (n_queries,)"""
+    """The lowest score among the best k of each query. (n_queries,)"""
     least: FloatVector = np.partition(exact_scores, -k, axis=1)[:, -k]
     return least

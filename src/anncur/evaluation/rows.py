@@ -1,15 +1,17 @@
-"""Results as tidy rows, one JSON object to a line: written as they are made, so that a rerun makes what is missing.
+"""Results as tidy rows, one JSON object per line: written as they are made, so that a rerun makes what is missing.
 
-Experiments make them; reports and figures read nothing else. Knows nothing of what is measured."""
+Written by experiments; reports and figures read nothing else. Doesn't depend on what is measured."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.metadata
 import json
 import math
 import os
 import platform
 import subprocess
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,8 +19,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from anncur.errors import DamagedError
+from anncur.errors import DamagedError, InputError
 from anncur.progress import Progress, silent
+
+GZIPPED = ".gz"
 
 Values: TypeAlias = Mapping[str, Any]  # what was measured, by name: recall, calls, seconds, error, rank, …
 
@@ -27,8 +31,8 @@ Values: TypeAlias = Mapping[str, Any]  # what was measured, by name: recall, cal
 class Cell:
     """What a row measures: a cell is measured once. Columns that don't apply are empty.
 
-    `data` is a digest of the exact scores, so that rows of other scores are never taken for these. `part` tells apart
-    what is measured several times in one go: the stages of a build, the bins of a histogram."""
+    `data` is a digest of the exact scores, so that rows of other scores are never taken for these. `part` is the stage
+    of a build or the bin of a histogram, where several are measured together."""
 
     experiment: str
     world: str
@@ -67,27 +71,29 @@ COLUMNS = tuple(field.name for field in fields(Cell))
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Cells that are measured in one go; `measure` is told which of them are missing."""
+    """Cells that are measured together; `measure` gets those of them that are missing."""
 
     cells: Sequence[Cell]
     measure: Callable[[Sequence[Cell]], Iterable[Row]]
 
 
 class RowFile:
-    """A file of rows that grows; a line that was cut short by a crash is as if it had never been written."""
+    """A file of rows that can be appended to, unless it is gzipped (.gz); a line that a crash cut short is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = read_rows(path) if path.exists() else []
         self._cells = {row.cell for row in self.rows}
-        self._stamp = circumstances()
+        self._stamp = provenance()
         self._is_cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
 
     def __contains__(self, cell: Cell) -> bool:
         return cell in self._cells
 
     def append(self, row: Row) -> None:
-        """Write a row at once, with what it was measured with."""
+        """Write a row immediately, with the versions and the machine that it was measured with."""
+        if self.path.suffix == GZIPPED:
+            raise InputError(f"{self.path} is compressed, so no rows can be appended; unpack it with gunzip first")
         stamped = Row(row.cell, {**row.values, **self._stamp})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         border = "\n" if self._is_cut else ""
@@ -98,7 +104,7 @@ class RowFile:
         self._cells.add(row.cell)
 
     def make_missing(self, batches: Iterable[Batch], *, stage: str, progress: Progress = silent) -> int:
-        """Measure the cells that have no row yet; gives how many they were."""
+        """Measure the cells that have no row yet; returns how many rows were made."""
         todo = list(batches)
         n_made = 0
         for number, batch in enumerate(todo):
@@ -106,21 +112,30 @@ class RowFile:
             for row in batch.measure(missing) if missing else ():
                 self.append(row)
                 n_made += 1
-            assert all(cell in self for cell in missing), "a batch measures all that it is asked for"
+            assert all(cell in self for cell in missing), "a batch measures all of its missing cells"
             progress(stage, number + 1, len(todo))
         return n_made
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, without lines that a crash cut short."""
+    """The rows of a file, which may be gzipped (.gz), without lines that a crash cut short."""
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+    for number, line in enumerate(_read(path).decode("utf-8", errors="replace").split("\n"), start=1):
         try:
             record = json.loads(line)
         except ValueError:
             continue
         found.append(_row(record, f"{path}:{number}"))
     return found
+
+
+def _read(path: Path) -> bytes:
+    if path.suffix != GZIPPED:
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedError(f"{path} can't be unpacked: {error}; take another copy of it") from error
 
 
 def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
@@ -142,12 +157,12 @@ def distinct(rows: Iterable[Row], column: str) -> list[Any]:
 
 
 def mean(rows: Sequence[Row], name: str) -> float:
-    """The mean of what was measured; no number where nothing was."""
+    """The mean of a value; NaN where there are no rows."""
     return float(np.mean([row[name] for row in rows])) if rows else math.nan
 
 
-def circumstances() -> dict[str, Any]:
-    """What a row was measured with."""
+def provenance() -> dict[str, Any]:
+    """The versions and the machine that a row is measured with."""
     return {
         "version": importlib.metadata.version("anncur"),
         "commit": _commit(),
@@ -169,10 +184,10 @@ def _row(record: Any, where: str) -> Row:
     """A row from the object on its line."""
     if not isinstance(record, dict) or not record.keys() >= {"experiment", "world", "method"}:
         raise DamagedError(
-            f"{where}: not a row of results, which tells experiment, world and method; this is a file of another "
-            "program: name one that `anncur bench run` wrote"
+            f"{where}: not a row of results, which has experiment, world and method; this is a file of another "
+            "program: pass one that `anncur bench run` wrote"
         )
     columns = {name: record[name] for name in COLUMNS if name in record}
     if not all(isinstance(value, (str, int)) for value in columns.values()):
-        raise DamagedError(f"{where}: not a row of results: {columns} are not all words and whole numbers")
+        raise DamagedError(f"{where}: not a row of results: {columns} are not all strings and whole numbers")
     return Row(Cell(**columns), {name: value for name, value in record.items() if name not in COLUMNS})

@@ -1,6 +1,6 @@
 """CUR decomposition of a score matrix: the paper's approximation, and how good it is.
 
-Reads exact scores, feeds `search/one_shot.py`. Pure NumPy in float64: no files, no models, no
+Reads exact scores, feeds `search/anncur.py`. Pure NumPy in float64: no files, no models, no
 randomness.
 
 The skeleton approximation of a query's row from its scores on the anchor items is
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.caching import Cache
 
 PAPER_CUTOFF = 1e-15  # nothing is cut off: the authors' setting, unstable when the anchor block is nearly square
 
@@ -102,10 +103,10 @@ def numerical_rank(exact_scores: FloatMatrix, *, tolerance: float | None = None)
 
 
 def variance_rank(exact_scores: FloatMatrix, share: float) -> int:
-    """The number of directions that hold this share of the energy, the sum of squared singular values."""
+    """The number of components that explain this share of the variance, the sum of squared singular values."""
     values: FloatVector = np.linalg.svd(exact_scores.astype(np.float64), compute_uv=False)
-    energy = np.cumsum(values**2)
-    return int(np.searchsorted(energy, share * energy[-1]) + 1) if energy[-1] > 0 else 0
+    explained = np.cumsum(values**2)
+    return int(np.searchsorted(explained, share * explained[-1]) + 1) if explained[-1] > 0 else 0
 
 
 def _n_above(singular_values: FloatVector, share: float) -> int:
@@ -132,8 +133,7 @@ class CurFactors:
     def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions, *, most_links: int = 32) -> None:
         self.item_vectors = item_vectors  # (n_items, n_anchor_queries)
         self.anchor_order = anchor_order
-        self._most_links = most_links
-        self._links: dict[tuple[int, float], FloatMatrix] = {}
+        self._links: Cache[FloatMatrix] = Cache(most_links)
 
     @property
     def n_anchor_queries(self) -> int:
@@ -147,8 +147,4 @@ class CurFactors:
     def link(self, n_anchor_items: int, cutoff: float) -> FloatMatrix:
         """The link matrix of the first anchor items; the latest ones are remembered."""
         key = (n_anchor_items, cutoff)
-        link = self._links.get(key)
-        if link is None:  # two threads may both compute it; they get the same
-            link = self.anchor_block(n_anchor_items).link_matrix(cutoff)
-            self._links = {**dict(list(self._links.items())[1 - self._most_links :]), key: link}
-        return link
+        return self._links.get(key, lambda: self.anchor_block(n_anchor_items).link_matrix(cutoff))

@@ -46,5 +46,6 @@ class LeastSquares:
         """The same regression of what these leave unfitted, added: it takes away what noise and rounding did."""
         residuals = self._scores - (self._vectors @ query_vectors[..., None])[..., 0]
         gradients = (self._vectors.mT @ residuals[..., None])[..., 0]
-        corrected: FloatMatrix = query_vectors + self._posterior.unexplained(gradients) / self._model.noise
+        correction = self._posterior.posterior_covariance_times(gradients) / self._model.noise
+        corrected: FloatMatrix = query_vectors + correction
         return corrected

@@ -4,8 +4,8 @@ The model is that of `factors/posterior.py`,
 
     score = offset + item vector . query vector + noise,
 
-with few directions. What searches score depends on nothing but what they had scored before and on cheap retrievers, so
-a fit by likelihood takes no harm from seeing mostly high scores, where averages would. Expectation and maximisation in
+with short vectors. What searches score depends on nothing but what they had scored before and on cheap retrievers, so a
+fit by likelihood takes no harm from seeing mostly high scores, where averages would. Expectation and maximisation in
 turns: queries' vectors given the items, then items' offsets and vectors given the queries. An item's offset and vector
 have a Gaussian prior that is fitted along with them: the posterior mean of an item that was scored once or twice is
 mostly the prior mean, and that of an item that never was scored is just that.
@@ -22,7 +22,7 @@ import numpy as np
 from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatMatrix, FloatVector, Positions
 
 MOST_RANK = 32
-QUERIES_PER_DIRECTION = 8
+QUERIES_PER_COMPONENT = 8
 N_STEPS = 20
 RIDGE = 1e-2  # of a feature's own variance, as for full rows
 PAIRS_AT_ONCE = 512  # second moments of queries' vectors that are gathered at a time: they should stay in cache
@@ -34,7 +34,7 @@ JITTER = 1e-9
 class PartialRows:
     """Scores of some items under each of some queries: those of query i lie between `starts[i]` and `starts[i + 1]`.
 
-    `features` are what retrievers say of the same pairs, (n_pairs, n_features)."""
+    `features` are those of retriever scores of the same pairs, (n_pairs, n_features)."""
 
     starts: Positions  # (n_queries + 1,)
     items: Positions  # (n_pairs,)
@@ -66,7 +66,7 @@ class PartialRows:
 
 @dataclass(frozen=True, eq=False)
 class PartialFit:
-    """What was learnt: offset and vector side by side, of each item that was scored, and of items in general."""
+    """Offset and vector side by side: the posterior means of items that were scored, and the prior mean."""
 
     items: Positions  # that have rows in `posterior_means`
     posterior_means: FloatMatrix  # (len(items), 1 + rank)
@@ -77,8 +77,8 @@ class PartialFit:
 
 
 def rank_for(n_queries: int) -> int:
-    """How many directions so many queries can tell apart."""
-    return max(1, min(MOST_RANK, n_queries // QUERIES_PER_DIRECTION))
+    """The width of vectors that `n_queries` queries can determine."""
+    return max(1, min(MOST_RANK, n_queries // QUERIES_PER_COMPONENT))
 
 
 def fit_partial(
@@ -91,7 +91,7 @@ def fit_partial(
 ) -> PartialFit:
     """Offsets and vectors from partial rows together with full ones, (n_items, n_full).
 
-    Retrievers' part must have been taken off the scores, or else `rows.features` holds what they say, and their
+    What retrievers predict must have been taken off the scores, or else `rows.features` holds their features, and their
     coefficients are fitted along with the rest."""
     n_items, n_full = full_scores.shape
     in_part = np.unique(rows.items)
@@ -170,7 +170,7 @@ class _State:
         return self._whitened()._with_items()._with_coefficients()._with_queries()
 
     def _whitened(self) -> _State:
-        """The same model with queries' vectors of mean 0 and covariance 1, which is what their prior says.
+        """The same model with queries' vectors of mean 0 and covariance 1, which is their prior.
 
         EM alone would come there too, in many small steps."""
         n_queries = len(self.mean) + len(self.full_mean)

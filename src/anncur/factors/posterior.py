@@ -1,4 +1,4 @@
-"""A Gaussian posterior over a query's vector: what is believed of all scores, given the exact ones so far.
+"""A Gaussian posterior over a query's vector: estimates of all scores, given the exact ones so far.
 
 An item has an offset and a vector, a query a vector of its own, and
 
@@ -30,7 +30,7 @@ SAFE_NOISE = 1e-4  # of the largest variance of an item; float32 rounds products
 
 @dataclass(frozen=True, eq=False)
 class ItemModel:
-    """What is believed of the items' scores before a query is known."""
+    """Offsets and vectors of items: the prior of scores before a query is known."""
 
     offsets: FloatVector  # (n_items,)
     vectors: FloatMatrix  # (n_items, width)
@@ -75,7 +75,7 @@ def centred_items(anchor_scores: FloatMatrix, fitted: FloatMatrix | None = None)
         rest = anchor_scores[part] if fitted is None else anchor_scores[part] - fitted[part]
         offsets[part] = rest.mean(axis=1)
         vectors[part] = (rest - offsets[part, None]) * scale
-    return offsets, _strongest(vectors, MOST_COMPONENTS)
+    return offsets, _principal(vectors, MOST_COMPONENTS)
 
 
 def item_model(
@@ -108,17 +108,17 @@ def _joined(
 ) -> tuple[FloatMatrix, float]:
     """Vectors with side vectors beside them, and the mean variance, which stays as it was."""
     variance = variance or 1.0
-    centred = _strongest(embeddings - embeddings.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
+    centred = _principal(embeddings - embeddings.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
     side_scale = np.sqrt(embedding_share * variance / (mean_square(centred) or 1.0))
     return np.hstack([np.sqrt(1 - embedding_share) * vectors, side_scale * centred]).astype(np.float32), variance
 
 
-def _strongest(vectors: FloatMatrix, most: int) -> FloatMatrix:
-    """The vectors in at most so many directions, those that hold the most of them."""
+def _principal(vectors: FloatMatrix, most: int) -> FloatMatrix:
+    """The vectors in at most `most` principal components."""
     if vectors.shape[1] <= most:
         return vectors
-    directions = np.linalg.eigh(gram(vectors))[1][:, -most:]
-    return vectors @ directions.astype(np.float32)
+    components = np.linalg.eigh(gram(vectors))[1][:, -most:]
+    return vectors @ components.astype(np.float32)
 
 
 def gram(vectors: FloatMatrix) -> FloatMatrix:
@@ -136,25 +136,25 @@ def mean_square(vectors: FloatMatrix) -> float:
 
 
 class QueryPosterior:
-    """The posterior of a block of queries, brought up to date with every round of exact scores.
+    """The posterior of a block of queries, updated with every round of exact scores.
 
-    It keeps the vectors of the scored items made independent of one another (whitened): each new one is freed of what
-    the earlier ones explain. An update then costs products with what is new, and no system is solved twice."""
+    It keeps the vectors of the scored items whitened, that is, made independent of one another. An update then costs
+    products with what is new, and no system is solved twice."""
 
     def __init__(self, n_queries: int, model: ItemModel) -> None:
         self._model = model
         self._room = np.zeros((n_queries, 0, model.width), dtype=model.precision)  # for whitened vectors
-        self._innovations = np.zeros((n_queries, 0))  # what each item told that was new, in standard deviations
+        self._innovations = np.zeros((n_queries, 0))  # residuals given earlier items, in standard deviations
         self.query_vectors = np.zeros((n_queries, model.width))  # posterior means
 
-    def observe(self, positions: Positions, surprises: FloatMatrix) -> None:
+    def observe(self, positions: Positions, residuals: FloatMatrix) -> None:
         """Take in new exact scores less their prior means; both are (n_queries, n_new)."""
         new = self._vectors(positions)
         known = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
         unmix = np.linalg.inv(np.linalg.cholesky(self._covariance(new, known)))
         whitened = unmix.astype(new.dtype) @ (new - known @ self._whitened)
         expected = (known @ self._innovations[..., None])[..., 0]
-        innovations = (unmix @ (surprises - expected)[..., None])[..., 0]
+        innovations = (unmix @ (residuals - expected)[..., None])[..., 0]
         self._append(whitened, innovations)
         self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
 
@@ -163,9 +163,8 @@ class QueryPosterior:
         self._room, self._innovations = self._room[rows], self._innovations[rows]
         self.query_vectors = self.query_vectors[rows]
 
-    def unexplained(self, vectors: FloatMatrix) -> FloatMatrix:
-        """What the scored items leave of one vector for each query: the posterior covariance times it.
-        (n_queries, width)"""
+    def posterior_covariance_times(self, vectors: FloatMatrix) -> FloatMatrix:
+        """The posterior covariance times one vector for each query. (n_queries, width)"""
         known = self._whitened @ vectors[..., None]
         left: FloatMatrix = vectors - (self._whitened.mT @ known)[..., 0]
         return left
@@ -173,8 +172,7 @@ class QueryPosterior:
     def covariance(self, positions: Positions) -> FloatMatrix:
         """Of the scores of unscored items, (n_queries, n, n) for positions of (n_queries, n).
 
-        Scaled by how surprising the query's exact scores have been under the model: some queries are less like the
-        anchor queries than others."""
+        Scaled by the query's misfit: some queries are less like the anchor queries than others."""
         vectors = self._vectors(positions)
         covariance = self._covariance(vectors, vectors @ self._whitened.mT)
         return covariance * self.misfit()[:, None, None]

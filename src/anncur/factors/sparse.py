@@ -42,7 +42,7 @@ class Start:
 def straight_line(cheap_scores: FloatMatrix, exact_scores: FloatMatrix) -> tuple[float, float]:
     """Intercept and slope of exact scores over a retriever's, for scores of the same pairs.
 
-    The slope is not negative: a retriever that is against the scorer has no say."""
+    The slope is not negative: a retriever that is against the scorer is not used."""
     cheap, exact = cheap_scores.astype(np.float64), exact_scores.astype(np.float64)
     centred = cheap - cheap.mean()
     spread = float(np.square(centred).sum())
@@ -61,15 +61,15 @@ def singular_start(sparse: SparseScores, n_items: int, *, width: int) -> Start:
     for start in range(0, len(seen), ITEMS_AT_ONCE):
         dense = _dense(sparse, seen[start : start + ITEMS_AT_ONCE])
         products += dense @ dense.T
-    squares, directions = np.linalg.eigh(products)
-    is_kept = squares > 1e-10 * squares.max(initial=0.0)  # below, a direction is rounding: 1e-5 of the largest value
+    squares, components = np.linalg.eigh(products)
+    is_kept = squares > 1e-10 * squares.max(initial=0.0)  # below, a component is rounding: 1e-5 of the largest value
     kept = np.flatnonzero(is_kept)[::-1][:width]
     roots = squares[kept] ** 0.25
     items = np.zeros((n_items, len(kept)))
     for start in range(0, len(seen), ITEMS_AT_ONCE):
         some = seen[start : start + ITEMS_AT_ONCE]
-        items[some] = _dense(sparse, some).T @ (directions[:, kept] / roots)
-    return Start(directions[:, kept] * roots, items)
+        items[some] = _dense(sparse, some).T @ (components[:, kept] / roots)
+    return Start(components[:, kept] * roots, items)
 
 
 def factorise(sparse: SparseScores, start: Start, *, pull: float, n_sweeps: int = N_SWEEPS) -> FloatMatrix:

@@ -72,7 +72,7 @@ class IndexScorer:
 def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
     """Warn where a scorer gives other scores than those that are stored; whether it gives the same.
 
-    One that fails now says nothing: whoever needs it will see."""
+    One that fails now isn't reported: whoever needs it will see."""
     queries = snapshot.anchor_queries[:1]
     if not queries:
         return True

@@ -1,1 +1,1 @@
-"""Cross-encoders and dual encoders: how they are made, trained, distilled and exported. Needs the extra `train`."""
+"""Cross-encoders and dual encoders: their networks, their folders, and their export. Needs the extra `train`."""

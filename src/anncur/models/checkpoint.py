@@ -1,9 +1,9 @@
-"""What a model's folder holds, beside the weights: `anncur.json` with its kind and the format of its texts.
+"""A model's folder, and its card `anncur.json`: the kind of the model and the format of its texts.
 
     config.json, model.safetensors   as transformers writes them ([EMB]: the encoder; [CLS]: a sequence classifier)
     tokenizer.json                   as the tokenizers library writes it
     anncur.json                      the `ModelCard` below
-    model.ready/                     only after a kill: a newer model, which the next training moves to its place
+    model.ready/                     after a kill only: a newer model, which the next training moves to its place
 
 Needs no torch: `export.py` and the scorers read it too."""
 
@@ -20,18 +20,20 @@ from anncur.tokens import PairFormat
 CARD = "anncur.json"
 READY = "model.ready"
 Kind: TypeAlias = Literal["cross-encoder", "dual-encoder"]
-Head: TypeAlias = Literal["emb", "cls", "mean"]  # where scores are read: three marks, the pooled [CLS], or the mean
+Head: TypeAlias = Literal[
+    "emb", "cls", "mean"
+]  # states that are read: those of three marks, the pooled [CLS], or the mean
 HEADS: dict[str, tuple[Head, ...]] = {"cross-encoder": ("emb", "cls"), "dual-encoder": ("cls", "mean")}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What somebody must know to run a model."""
+    """What running a model needs, beside its weights and tokenizer."""
 
     kind: Kind
     head: Head
     text: PairFormat
-    is_shared: bool = True  # a dual encoder with one tower for queries and items
+    is_shared: bool = True  # one tower for queries and items, in a dual encoder
 
     def write(self, folder: Path) -> None:
         """Write `anncur.json`."""
@@ -56,7 +58,7 @@ class ModelCard:
 
     @classmethod
     def from_json(cls, text: str, *, where: str) -> ModelCard:
-        """Read what `write` wrote."""
+        """Read a card from the text that `write` wrote; errors name `where` it is from."""
         record = parse_object(text, where=where)
         version = record.pop("format", None)
         if version != 1:
@@ -72,7 +74,7 @@ class ModelCard:
 
 
 def parse_object(text: str, *, where: str) -> dict[str, Any]:
-    """One JSON object."""
+    """Read a text that must be one JSON object; errors name `where` it is from."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

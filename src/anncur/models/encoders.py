@@ -1,7 +1,7 @@
 """The paper's encoders over any BERT-like network: [CLS] and [EMB] cross-encoders, and dual encoders.
 
-A network comes from a folder or a name that transformers knows, whole, with fewer layers, or narrower. Reads integer
-batches from `tokens.py`; knows nothing of training."""
+Networks come from `networks.py`, batches of integers from `tokens.py`. Feeds `training/`, retrievers and scorers; knows
+nothing of losses."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from anncur.arrays import FloatMatrix, FloatVector
 from anncur.errors import InputError
 from anncur.items import Item, Query
 from anncur.models.checkpoint import Head, ModelCard
-from anncur.models.networks import check_positions, local_folder, pretrained, resized, save_network
-from anncur.models.states import inputs, states_at
+from anncur.models.networks import (
+    check_positions,
+    inputs,
+    local_folder,
+    pretrained,
+    resized,
+    save_network,
+    states_at,
+)
 from anncur.tokens import PairBatch, PairFormat, PairTokenizer, Tokens
 
-UNIT_SCALE = 20.0  # the usual temperature of encoders whose vectors have length one
-TOKENS_PER_BATCH = 8192  # of inference: large enough for the cores, small enough for the caches
+UNIT_SCALE = 20.0  # the usual inverse temperature for unit vectors
+TOKENS_PER_BATCH = 8192  # at inference: large enough for all cores, small enough for their caches
 
 
 class CrossEncoder(nn.Module):
-    """Reads query and item together, and gives one number."""
+    """Reads query and item together, and returns one score."""
 
     head: ClassVar[Literal["emb", "cls"]]
 
@@ -43,7 +50,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def card(self) -> ModelCard:
-        """What `save` writes beside the weights."""
+        """The card that `save` writes beside the weights."""
         return ModelCard("cross-encoder", self.head, self.tokenizer.format)
 
     def save(self, folder: Path) -> None:
@@ -54,7 +61,7 @@ class CrossEncoder(nn.Module):
 
     @torch.no_grad()
     def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> FloatVector:
-        """Score each query with the item at the same place, in batches of like lengths. (n_pairs,)"""
+        """Score each query with the item at the same position, in batches of like lengths. (n_pairs,)"""
         self.eval()
         scores = np.empty(len(queries), dtype=np.float32)
         for rows in _by_length([len(query) + len(item) for query, item in zip(queries, items, strict=True)]):
@@ -64,7 +71,7 @@ class CrossEncoder(nn.Module):
 
 
 class EmbCrossEncoder(CrossEncoder):
-    """The dot product of the mention's state, the mean of [Ms] and [Me], and the entity's, [ENT]."""
+    """Scores by the dot product of the mention's state, the mean of [Ms] and [Me], and the entity's, [ENT]."""
 
     head = "emb"
 
@@ -75,7 +82,7 @@ class EmbCrossEncoder(CrossEncoder):
 
 
 class ClsCrossEncoder(CrossEncoder):
-    """A linear layer over the pooled state of [CLS]."""
+    """Scores by a linear layer over the pooled state of [CLS]."""
 
     head = "cls"
 
@@ -92,8 +99,8 @@ class ClsCrossEncoder(CrossEncoder):
 class DualEncoder(nn.Module):
     """Reads query and item apart, and scores them by the dot product of their vectors.
 
-    The two towers are separate networks, or one and the same. A vector is the raw state of [CLS], or with the head
-    `mean` the mean of all states, of length one."""
+    The two towers are separate networks, or one shared network. A vector is the raw state of [CLS], or with the head
+    `mean` the mean of all states as a unit vector."""
 
     def __init__(
         self, query_tower: PreTrainedModel, item_tower: PreTrainedModel, tokenizer: PairTokenizer, *, head: Head = "cls"
@@ -122,7 +129,7 @@ class DualEncoder(nn.Module):
 
     @property
     def is_shared(self) -> bool:
-        """Whether one network reads both."""
+        """Whether one network is both towers."""
         return self.query_tower is self.item_tower
 
     def save(self, folder: Path) -> None:
@@ -135,7 +142,7 @@ class DualEncoder(nn.Module):
 
     @property
     def scale(self) -> float:
-        """What a score is multiplied by before a softmax: vectors of length one are too close for it."""
+        """The inverse temperature of a softmax over scores: those of unit vectors are too close without one."""
         return 1.0 if self.head == "cls" else UNIT_SCALE
 
     def embed_queries(self, queries: Sequence[Query]) -> FloatMatrix:
@@ -148,7 +155,7 @@ class DualEncoder(nn.Module):
 
     @torch.no_grad()
     def embed_tokens(self, texts: Sequence[Tokens], *, are_items: bool) -> FloatMatrix:
-        """The vectors of tokenised texts, in batches of like lengths. (n_texts, hidden)"""
+        """Embed tokenised texts, in batches of like lengths. (n_texts, hidden)"""
         self.eval()
         encode = self.item_vectors if are_items else self.query_vectors
         vectors = np.empty((len(texts), self.item_tower.config.hidden_size), dtype=np.float32)
@@ -166,7 +173,7 @@ def new_cross_encoder(
     """A cross-encoder to be trained, over the network of a folder or name.
 
     `layers` keeps only the first ones. A smaller `width` makes new layers of that width, over word embeddings
-    projected onto their leading directions."""
+    projected onto their leading singular vectors."""
     if head == "emb" and not text.marks:
         raise InputError("an [EMB] cross-encoder needs marks; pass a format with marks=True")
     factory = AutoModelForSequenceClassification if head == "cls" else AutoModel

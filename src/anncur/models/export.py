@@ -1,4 +1,4 @@
-"""Turn a model's folder into one .onnx file that holds all that scoring needs, for `scorers/onnx.py`.
+"""Export a model's folder as one .onnx file with all that scoring needs, for `scorers/onnx.py`.
 
 Reads what `checkpoint.py` describes, or a BertForSequenceClassification as transformers saves it; writes the graph of
 `graph.py` with the model's card and its tokenizer among the metadata. Needs `onnx` and `safetensors`, but no torch."""
@@ -24,8 +24,8 @@ from anncur.tokens import PairFormat, PairTokenizer
 
 WeightFormat: TypeAlias = Literal["float32", "compact", "int8"]
 WEIGHT_FORMATS: tuple[WeightFormat, ...] = ("float32", "compact", "int8")
-CARD_KEY, TOKENIZER_KEY, N_TOKENS_KEY = "anncur.json", "tokenizer.json", "n_tokens"  # of the file's metadata
-PLAIN_LENGTH = 256  # tokens of a query, and of an item, where no card says it
+CARD_KEY, TOKENIZER_KEY, N_TOKENS_KEY = "anncur.json", "tokenizer.json", "n_tokens"  # keys of the file's metadata
+PLAIN_LENGTH = 256  # tokens of a query, and of an item, for a model without a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export wrote, and what it changed if there were pairs to try it on."""
+    """The file that was written, and how far its scores moved on the sample, if one was given."""
 
     file: Path
     n_bytes: int
@@ -48,8 +48,8 @@ class ExportReport:
 
 
 def export(
-    folder: str | Path,
-    out_file: str | Path,
+    model: str | Path,
+    out: str | Path,
     *,
     weights: WeightFormat = "float32",
     sample: Sequence[tuple[Query, Item]] = (),
@@ -57,40 +57,41 @@ def export(
     """Write a model's folder as one file.
 
     `compact` stores every weight in one byte, but computes in float32: the file is a quarter as large.
-    `int8` also computes in whole numbers, which is faster, and changes scores: they then depend a little on the pairs
-    that are scored together. With `sample`, the report says how far scores are from those of float32."""
-    whole = export_bytes(folder, weights=weights)
+    `int8` also multiplies integers, which is faster, and changes scores: they then depend a little on the pairs that
+    are scored together. With `sample`, the report measures how far scores are from those of float32."""
+    content = export_bytes(model, weights=weights)
     change = None
     if sample:
-        original = whole if weights == "float32" else export_bytes(folder)
-        change = _compared(_scores(original, sample), _scores(whole, sample))
-    _write_at_once(Path(out_file), whole)
-    return ExportReport(Path(out_file), len(whole), change)
+        original = content if weights == "float32" else export_bytes(model)
+        change = _compared(_scores(original, sample), _scores(content, sample))
+    _replace_file(Path(out), content)
+    return ExportReport(Path(out), len(content), change)
 
 
-def is_exportable(folder: str | Path) -> bool:
-    """Whether a model's network is one that has a graph here."""
-    return _read_config(Path(folder)).get("model_type") == "bert"
+def is_exportable(model: str | Path) -> bool:
+    """Whether a model's network can be exported: only a BERT can."""
+    return _read_config(Path(model)).get("model_type") == "bert"
 
 
-def export_bytes(folder: str | Path, *, weights: WeightFormat = "float32") -> bytes:
-    """The same in memory."""
+def export_bytes(model: str | Path, *, weights: WeightFormat = "float32") -> bytes:
+    """Like `export`, in memory."""
     if weights not in WEIGHT_FORMATS:
         raise InputError(f"weights must be one of {', '.join(WEIGHT_FORMATS)}, got {weights!r}")
     graph = _graph_module()
-    config, arrays = _read_config(Path(folder)), _read_weights(Path(folder))
+    folder = Path(model)
+    config, arrays = _read_config(folder), _read_weights(folder)
     shape = graph.Shape.from_config(config)
-    card = _read_card(Path(folder), arrays, shape.n_positions)
+    card = _read_card(folder, arrays, shape.n_positions)
     _check_room(card.text, shape.n_positions)
     backend = {
         "float32": graph.FLOAT32,
         "compact": graph.Backend(embeddings="int8", layers="int8"),
         "int8": graph.Backend(embeddings="int8"),
     }
-    whole: bytes = graph.build_graph(
-        arrays, shape, card.head, backend=backend[weights], metadata=_metadata(Path(folder), card, arrays)
+    content: bytes = graph.build_graph(
+        arrays, shape, card.head, backend=backend[weights], metadata=_metadata(folder, card, arrays)
     )
-    return _in_whole_numbers(whole) if weights == "int8" else whole
+    return _with_integer_products(content) if weights == "int8" else content
 
 
 def _graph_module() -> ModuleType:
@@ -125,7 +126,7 @@ def _read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def _read_card(folder: Path, arrays: Mapping[str, NDArray[np.float32]], n_positions: int) -> ModelCard:
-    """The folder's card; a classifier with one output needs none."""
+    """The folder's card; the default one for a classifier with one output."""
     if (folder / CARD).is_file():
         return ModelCard.read(folder, kind="cross-encoder")
     outputs = arrays.get("classifier.weight", np.empty((0, 0))).shape[0]
@@ -156,12 +157,12 @@ def _metadata(folder: Path, card: ModelCard, arrays: Mapping[str, NDArray[np.flo
     }
 
 
-def _in_whole_numbers(whole: bytes) -> bytes:
-    """Products by constant matrices in int8; the scale of what they are multiplied with is found on the way."""
+def _with_integer_products(content: bytes) -> bytes:
+    """Quantise products with constant matrices to int8; the scales of the other factors are measured at inference."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    model = onnx.load_from_string(whole)
+    model = onnx.load_from_string(content)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "quantised.onnx"
         quantize_dynamic(
@@ -170,16 +171,16 @@ def _in_whole_numbers(whole: bytes) -> bytes:
             op_types_to_quantize=["MatMul"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # it doesn't know what our operators give
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # it can't infer the types of our operators
         )
         return file.read_bytes()
 
 
-def _scores(whole: bytes, pairs: Sequence[tuple[Query, Item]]) -> NDArray[np.float64]:
-    """Pair by pair, because this is about the model and not about speed."""
+def _scores(content: bytes, pairs: Sequence[tuple[Query, Item]]) -> NDArray[np.float64]:
+    """One pair at a time: with int8, scores depend on the batch."""
     from onnxruntime import InferenceSession
 
-    session = InferenceSession(whole, providers=["CPUExecutionProvider"])
+    session = InferenceSession(content, providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     card = ModelCard.from_json(metadata[CARD_KEY], where=CARD_KEY)
     tokenizer = PairTokenizer.from_json(metadata[TOKENIZER_KEY], card.text)
@@ -198,11 +199,11 @@ def _compared(original: NDArray[np.float64], changed: NDArray[np.float64]) -> Sc
     return ScoreChange(len(original), float(differences.mean()), float(differences.max()), correlation)
 
 
-def _write_at_once(file: Path, whole: bytes) -> None:
-    """Under another name first: whoever reads the file sees the old one or the new one."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}.draft")
+def _replace_file(file: Path, content: bytes) -> None:
+    """Write under another name, then rename: a reader gets the old file or the new one."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        draft.write_bytes(whole)
-        draft.replace(file)
+        temporary.write_bytes(content)
+        temporary.replace(file)
     finally:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

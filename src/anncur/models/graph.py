@@ -1,10 +1,10 @@
 """A BERT cross-encoder as an ONNX graph, arranged for speed on CPUs.
 
 Takes weights as NumPy arrays under the names of transformers, feeds `export.py`. The graph's inputs are the fields of
-`tokens.PairBatch`, its output is one score per pair. Nothing is approximated; three things are merely not computed:
+`tokens.PairBatch`, its output is one score per pair. Nothing is approximated; three things are left out:
 
-- the first layer's queries, keys and values of a token that stands at the same place in another pair of the batch, as
-  all tokens of a query do;
+- the first layer's queries, keys and values of a token that has the same position in another pair of the batch, as
+  all tokens of a query have;
 - the last layer, but for the tokens that the head reads;
 - the last layer's keys and values: with so few queries it is cheaper to multiply those by the keys' matrix, and the
   averages of the states by the values' matrix.
@@ -31,13 +31,13 @@ FUSED = "com.microsoft"  # the domain of ONNX Runtime's own operators
 FUSED_OPERATORS = {"FusedMatMul", "Gelu"}
 OPSETS = {"": 17, FUSED: 1}
 IR_VERSION = 8
-IS_FULL = "is_full"  # the graph's name for: no pair of the batch is padded
-FAR_BELOW = -1e9  # what padding adds to attention: its softmax is 0 in float32
+IS_FULL = "is_full"  # name of the graph's value that is true where no pair of the batch is padded
+FAR_BELOW = -1e9  # added to the attention logits of padding: their softmax is 0 in float32
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How weights lie in the file; the arithmetic is in float32 whatever they are stored as."""
+    """How weights are stored; the arithmetic is in float32 either way."""
 
     embeddings: Literal["float32", "int8"] = "float32"
     layers: Literal["float32", "int8"] = "float32"
@@ -48,7 +48,7 @@ FLOAT32 = Backend()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a BERT's config.json says of its size."""
+    """The dimensions of a BERT, from its config.json."""
 
     width: int
     n_heads: int
@@ -119,14 +119,14 @@ def build_graph(
 
 
 def quantised(matrix: NDArray[np.float32], *, axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Whole numbers of one byte, and the scales along `axis` that turn them back: matrix ≈ whole * scales."""
+    """Integers of one byte and their scales along `axis`: matrix ≈ integers * scales."""
     scales = np.abs(matrix).max(axis=axis, keepdims=True).astype(np.float32) / np.float32(127)
     scales[scales == 0] = 1
     return np.rint(matrix / scales).astype(np.int8), scales
 
 
 class _Graph:
-    """Collects nodes and constants, and names what they give."""
+    """Collects nodes and constants, and names their outputs."""
 
     def __init__(self, weights: Weights, backend: Backend) -> None:
         self._weights = weights
@@ -145,13 +145,13 @@ class _Graph:
         return outputs
 
     def constant(self, value: NDArray[Any], name: Name = "") -> Name:
-        """A value that lies in the file."""
+        """A value stored in the file."""
         name = name or f"constant_{len(self._constants)}"
         self._constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
     def integers(self, *values: int) -> Name:
-        """Such as a shape or axes."""
+        """A vector of integers, such as a shape or axes."""
         return self.constant(np.array(values, dtype=np.int64))
 
     def number(self, value: float) -> Name:
@@ -159,32 +159,32 @@ class _Graph:
         return self.constant(np.array(value, dtype=np.float32))
 
     def cast(self, value: Name, kind: int) -> Name:
-        """As another type of number."""
+        """A value as another type of number."""
         return self.add("Cast", value, to=kind)
 
     def vector(self, key: str) -> Name:
-        """A bias or the like, always kept as it is."""
+        """A bias or the weights of a norm, always stored in float32."""
         return self.constant(self._weight(key), key)
 
     def matrix(self, key: str) -> Name:
-        """A linear layer's (in, out) matrix; ONNX Runtime makes it float32 once, when it opens the file."""
+        """A linear layer's (in, out) matrix; ONNX Runtime converts it to float32 once, when it opens the file."""
         matrix = self._weight(key).T
         if self._backend.layers == "int8":
-            whole, scales = quantised(matrix, axis=0)
-            return self.add("Mul", self.cast(self.constant(whole, key), TensorProto.FLOAT), self.constant(scales))
+            integers, scales = quantised(matrix, axis=0)
+            return self.add("Mul", self.cast(self.constant(integers, key), TensorProto.FLOAT), self.constant(scales))
         return self.constant(matrix, key)
 
     def rows(self, key: str, places: Name) -> Name:
-        """Rows of a table of embeddings; of one stored in whole numbers, only these are ever made float32."""
+        """Rows of a table of embeddings; of one stored as integers, only these are converted to float32."""
         table = self._weight(key)
         if self._backend.embeddings == "float32":
             return self.add("Gather", self.constant(table, key), places)
-        whole, scales = quantised(table, axis=1)
-        found = self.cast(self.add("Gather", self.constant(whole, key), places), TensorProto.FLOAT)
+        integers, scales = quantised(table, axis=1)
+        found = self.cast(self.add("Gather", self.constant(integers, key), places), TensorProto.FLOAT)
         return self.add("Mul", found, self.add("Gather", self.constant(scales, key + ".scales"), places))
 
     def serialised(self, inputs: list[Name], metadata: Mapping[str, str]) -> bytes:
-        """The file."""
+        """The content of the file."""
         declared = [
             helper.make_tensor_value_info(name, TensorProto.INT32, ["n_pairs", 3 if name == "marks" else "n_tokens"])
             for name in inputs
@@ -209,7 +209,7 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Distinct:
-    """The tokens of a batch without those that are the same in number, segment and position."""
+    """The tokens of a batch without duplicates, which have the same id, segment and position."""
 
     embeddings: Name  # (n_distinct, width)
     places: Name  # (n_pairs, n_tokens), rows of the above
@@ -236,7 +236,7 @@ def _embeddings(graph: _Graph, shape: Shape, tokens: Name, positions: Name, segm
 
 
 def _attend(graph: _Graph, shape: Shape, layer: int, states: Name, distinct: _Distinct) -> Name:
-    """What every token gathers from all. The keys' bias is left out: it adds the same to all that softmax compares."""
+    """The attention of every token to all. The keys' bias is left out: it adds the same to all logits of a softmax."""
     prefix = f"encoder.layer.{layer}.attention"
     rows = distinct.embeddings if layer == 0 else states
     query, key, value = (
@@ -262,14 +262,14 @@ def _attention_alone(shape: Shape, inputs: tuple[Name, ...], *, output: Name) ->
 
 
 def _attention_output(graph: _Graph, layer: int, gathered: Name) -> Name:
-    """The values' bias comes only here: it passes through an average as it is."""
+    """The values' bias is added only here: an average leaves it as it is."""
     prefix = f"encoder.layer.{layer}.attention"
     gathered = graph.add("Add", gathered, graph.vector(f"{prefix}.self.value.bias"))
     return graph.add("MatMul", gathered, graph.matrix(f"{prefix}.output.dense.weight"))
 
 
 def _attend_last(graph: _Graph, shape: Shape, read: Name, states: Name) -> Name:
-    """What the tokens that the head reads gather from all.
+    """The attention to all of the tokens that the head reads.
 
     query · (states @ keys) = (query @ keys.T) · states, and attention @ (states @ values) = (attention @ states) @
     values: two small products in place of two large ones."""
@@ -305,7 +305,7 @@ def _matrix_by_head(graph: _Graph, shape: Shape, key: str, *, perm: list[int]) -
 
 
 def _padding(graph: _Graph) -> Name:
-    """0 for a token and far below it for padding, (n_pairs, 1, n_tokens)."""
+    """0 for a token and far below 0 for padding, (n_pairs, 1, n_tokens)."""
     is_padding = graph.add("Sub", graph.number(1), graph.cast("mask", TensorProto.FLOAT))
     return graph.add("Unsqueeze", graph.add("Mul", is_padding, graph.number(FAR_BELOW)), graph.integers(1))
 
@@ -335,7 +335,7 @@ def _read_states(graph: _Graph, head: Head, states: Name) -> Name:
 
 
 def _emb_scores(graph: _Graph, marked: Name) -> None:
-    """The item's mark by the mean of the mention's two."""
+    """The dot product of the state of the item's mark and the mean of the mention's two."""
     start, end, entity = (graph.add("Gather", marked, graph.constant(np.array(place)), axis=1) for place in range(3))
     mention = graph.add("Mul", graph.add("Add", start, end), graph.number(0.5))
     products = graph.add("Mul", mention, entity)
@@ -352,5 +352,5 @@ def _cls_scores(graph: _Graph, first: Name) -> None:
 
 
 def _without_prefix(weights: Weights) -> dict[str, NDArray[np.float32]]:
-    """A classifier's encoder is called `bert.…`, a bare encoder's is not."""
+    """Names without `bert.`, which only a classifier's encoder has."""
     return {key.removeprefix("bert."): value for key, value in weights.items()}

@@ -1,7 +1,7 @@
 """What a build will cost and what it will bring, found out by a small pilot before anybody pays for it.
 
 Scores some of the anchor queries on some of the items, within a limit of time; measures the scorer's pace on them, and
-how much of its top k each method finds there. Writes nothing but, where it is told to, the pilot's scores."""
+how much of its top k each method finds there. Writes nothing but, where a path is given, the pilot's scores."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PreparingScorer(Scorer, Protocol):
 
     An index calls `prepare` when items come in, keeps the values beside them, and gives `score` items whose `prepared`
     is their value. It is empty where nothing was kept: for items that were never in an index, and in one made before
-    the scorer could prepare. So `score` must be able to do without, and must give the same scores with and without.
+    the scorer could prepare. So `score` must work without it, and give the same scores with and without.
     Values are kept under the scorer's fingerprint: whoever changes what `prepare` gives changes the fingerprint."""
 
     def prepare(self, items: Sequence[Item], /) -> Sequence[bytes]:
@@ -137,7 +137,7 @@ def with_prepared(items: Sequence[Item], values: Sequence[bytes]) -> list[Item]:
 def fingerprint_of(thing: object) -> str:
     """Its `fingerprint` attribute, else its qualified name.
 
-    For an object that is its class's name, and that of the model it was loaded from where it says so (transformers
+    For an object that is its class's name, and that of the model it was loaded from where it records that (transformers
     keep it in their configuration)."""
     if _has_fingerprint(thing):
         return str(thing.fingerprint)  # type: ignore[attr-defined]

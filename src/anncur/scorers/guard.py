@@ -138,7 +138,7 @@ class GuardedScorer:
 
     @property
     def threads(self) -> int | None:
-        """The threads that the scorer says it uses."""
+        """The threads that the scorer declares, if they change its scores."""
         threads = getattr(self._scorer, "threads", None)
         return threads if isinstance(threads, int) else None
 
@@ -216,7 +216,7 @@ class GuardedScorer:
 
 
 def checked_scores(answer: Any, query: Query, items: Sequence[Item], *, fingerprint: str) -> FloatVector:
-    """The scorer's answer as float64, or an error that says what is wrong with it."""
+    """The scorer's answer as float64, or an error that names what is wrong with it."""
     problem = f"the scorer {fingerprint} must return one finite number per pair"
     try:
         scores = _as_floats(answer)

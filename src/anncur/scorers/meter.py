@@ -75,7 +75,7 @@ class Meter:
         return np.array([self._paid[position] for position in asked], dtype=np.float64)
 
     def check_deadline(self) -> None:
-        """Refuse to go on after the deadline."""
+        """Refuse to continue after the deadline."""
         if self._deadline is not None and self._deadline.seconds_left <= 0:
             raise DeadlineError(f"the deadline passed after {self.calls} calls")
 

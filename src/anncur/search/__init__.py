@@ -1,1 +1,1 @@
-"""One loop of rounds under a budget; a method is a policy that says what to score next."""
+"""One loop of rounds under a budget; a method proposes what to score next."""

@@ -19,8 +19,7 @@ from anncur.factors.posterior import ItemModel
 from anncur.items import Query
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.guesses import best_guesses
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.regression import even_rounds, regression_rounds
 
 RANDOM = "random"

@@ -10,17 +10,16 @@ import numpy as np
 from anncur.errors import InputError
 from anncur.factors.cur import estimate_queries
 from anncur.numbers import number, whole_number
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.guesses import best_guesses
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.splits import BudgetSplit
 
 
 @dataclass(frozen=True)
 class Anncur:
-    """Spends `n_anchor_items` calls on anchors and the rest of the budget on the best guesses.
+    """Spends `n_anchor_items` pairs on anchor items and the rest of the budget on the best guesses.
 
     What is not given is chosen for k and budget on held-out anchor queries. `cutoff` is the share of the largest
-    singular value of the anchor block up to which values count as noise; the paper's is `factors.cur.PAPER_CUTOFF`."""
+    singular value of the anchor block up to which values count as noise; the paper's is 1e-15, which keeps all."""
 
     n_anchor_items: int | None = None
     cutoff: float | None = None

@@ -20,8 +20,7 @@ from anncur.factors.sparse import SparseScores, Start, factorise, singular_start
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.retrievers.base import Retriever, item_vectors
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.guesses import best_guesses
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.model import PriorMeans
 from anncur.search.regression import even_rounds, regression_rounds
 
@@ -30,7 +29,7 @@ KINDS = (TRANSDUCTIVE, INDUCTIVE)
 MOST_COMPONENTS = 128  # of vectors that no dual encoder gives
 ROWS_AT_ONCE = 16
 ITEMS_AT_ONCE = 8192
-SAME = 1e-10  # a share of the largest eigenvalue, so 1e-5 of the longest direction: what is shorter is rounding
+SAME = 1e-10  # a share of the largest eigenvalue, so 1e-5 of the longest component: what is shorter is rounding
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ A method works on a block of queries at once, so that products over all items ar
         yield [Proposal(best_guesses) for query in block.queries]
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
-and never sees more budget than there is. One that can estimate the recall of its answers returns the estimates."""
+and never sees more budget than there is. One that can estimate the recall of its answers returns the estimates.
+
+Most methods propose their best guesses over all items (`best_guesses`): a matrix product, block by block, that keeps
+only the top, so that memory stays the same for any number of items or queries in a block."""
 
 from __future__ import annotations
 
@@ -16,14 +19,19 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from anncur.arrays import FloatVector, Positions
+import numpy as np
+
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
 from anncur.errors import InputError
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
+from anncur.ranking import RunningTop
 from anncur.retrievers.base import Retriever
 from anncur.search.model import PosteriorModel
 from anncur.search.splits import SplitTable
+
+GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +90,7 @@ class Method(Protocol):
     """Decides what to score; `name` is what users call it.
 
     `is_exact` marks a method that means to score every item, and whose answer is partial when it can't. One that
-    returns estimates of recall and stops at a `target_recall` says so by an attribute `estimates_recall`."""
+    returns estimates of recall and stops at a `target_recall` has an attribute `estimates_recall`."""
 
     @property
     def name(self) -> str: ...
@@ -93,3 +101,38 @@ class Method(Protocol):
     def rounds(self, block: QueryBlock, knowledge: Knowledge, /) -> Rounds:
         """One list of proposals per round, one proposal per query."""
         ...
+
+
+class Means(Protocol):
+    """What is added to products, asked for block by block: what is guessed without them, or noise to draw with."""
+
+    def between(self, start: int, stop: int, /) -> FloatMatrix:
+        """Of the items from one position up to another, as far as there are any; (n_queries or 1, n_items between)."""
+        ...
+
+
+def best_guesses(
+    item_vectors: FloatMatrix,
+    query_vectors: FloatMatrix,
+    *,
+    n_best: int,
+    exclude: Sequence[Positions],
+    prior: Means | None = None,
+) -> list[Proposal]:
+    """For each query the `n_best` items by prior mean and dot product, best first, without those in its `exclude`."""
+    query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)
+    tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
+    n_items, is_begun = len(item_vectors), bool(query_vectors.any())  # in a first round nothing is known of a query
+    step = max(1, GUESSES_AT_ONCE // max(len(tops), 16))
+    for start in range(0, n_items, step):
+        some = item_vectors[start : start + step]
+        if is_begun:
+            with np.errstate(invalid="ignore"):  # some processors' BLAS raises this flag by numbers that it leaves out
+                guesses = query_vectors @ some.T
+        else:
+            guesses = np.zeros((len(tops), len(some)), dtype=some.dtype)
+        if prior is not None:
+            guesses += prior.between(start, start + step)
+        for top, row in zip(tops, guesses, strict=True):
+            top.add(row, start)
+    return [Proposal(top.positions, top.scores) for top in tops]

@@ -49,7 +49,7 @@ class Calibration:
         if n_scored < max(k, self.ks[places[1]]):
             return np.zeros(len(features), dtype=np.bool_)
         n_scaled = n_scored / max(1.0, k / self.ks[-1])
-        enough = []
+        enough: list[NDArray[np.bool_]] = []
         for side, place in enumerate(places):
             threshold, n_pairs = (np.interp(target, TARGETS, column) for column in zip(*self.stops[place], strict=True))
             enough.append((self._estimate(place, features[:, side], n_scored) >= threshold) | (n_scaled >= n_pairs))

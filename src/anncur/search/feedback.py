@@ -1,4 +1,4 @@
-"""What an index learnt from its searches: offsets and vectors of items, from rows that were scored in part.
+"""The feedback model: offsets and vectors of items, fitted to the query log together with the anchor queries.
 
 Reads exact scores of searches and of anchor queries, feeds `posterior.py`. Costs no calls."""
 

@@ -28,7 +28,7 @@ class Limits:
         if self.target_recall is not None:
             number("target_recall", self.target_recall, least=0, most=1)
             if self.budget is not None:
-                raise InputError("budget says how much to spend, target_recall how much to find; give one of them")
+                raise InputError("budget limits what is spent, target_recall what is to be found; give one of them")
         if self.max_budget is not None:
             whole_number("max_budget", self.max_budget, least=1)
             if self.target_recall is None:

@@ -17,8 +17,7 @@ from anncur.errors import InputError
 from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.guesses import best_guesses
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.model import PosteriorModel, PriorMeans
 from anncur.search.settings import PosteriorSettings
 

@@ -1,6 +1,6 @@
 """What adaptive methods by least squares share: even rounds, and an estimate of each query after every one of them.
 
-Reads an item model, feeds `search/adacur.py` and `search/axn.py`, which say what to begin with and what comes next."""
+Reads an item model, feeds `search/adacur.py` and `search/axn.py`, which choose the first items and what comes next."""
 
 from __future__ import annotations
 

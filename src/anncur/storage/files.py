@@ -189,7 +189,7 @@ def writer_lock(
 ) -> Iterator[None]:
     """Hold a folder for writing; a second writer is refused after `patience` seconds. Readers never need it.
 
-    The refusal tells to wait, or else to do what `remedy` says."""
+    The refusal advises to wait, or else the `remedy`."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(locked(folder / LOCK, patience=patience))

@@ -6,7 +6,7 @@ On disk, a folder of files that are only ever appended to:
 
 A kill at any moment leaves at most the last line torn, and the next writer takes it away. When there are more searches
 than may be kept, the oldest file goes. Ids and not positions, because items come and go; and where an item went, a line
-says so, lest another one that gets its id inherit its scores. Knows nothing of models."""
+records it, lest another one that gets its id inherit its scores. Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from anncur.items import Query
 from anncur.storage.files import LOCK, locked, storing, sync_folder
 
 QUERY_LOG, OLDER_NAME = "query_log", "traffic"  # the folder, and what it was called before 0.2
-N_FILES = 8  # that hold as much as may be kept; one of them at a time is thrown away
+N_FILES = 8  # that hold as much as may be kept; one of them at a time is deleted
 CHECKSUM = 16  # hex digits
 
 
@@ -114,7 +114,7 @@ class FolderQueryLog:
         gone: dict[str, int] = {}
         n_damaged = 0
         for path in files:
-            with contextlib.suppress(FileNotFoundError), storing(path, 0):  # else thrown away meanwhile
+            with contextlib.suppress(FileNotFoundError), storing(path, 0):  # else deleted meanwhile
                 for line in _whole_lines(path.read_bytes(), is_last=path == files[-1]):
                     record = _checked(line)
                     if record is None:
@@ -216,7 +216,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _checked(line: bytes) -> dict[str, Any] | None:
-    """What a line says, if it is as it was written."""
+    """The record of a line, if it is as it was written."""
     body = line[CHECKSUM + 1 :]
     if line[:CHECKSUM] != _checksum(body):
         return None

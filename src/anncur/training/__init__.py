@@ -1,1 +1,1 @@
-"""Training and distillation: examples and negatives, one visible loop, a task per model. Needs the extra `train`."""
+"""Training and distillation: examples, one visible loop, a training task per model. Needs the extra `train`."""

@@ -1,4 +1,6 @@
-"""Arrays that cost minutes to make, kept in a folder under a name that says what they were made from."""
+"""Arrays that take minutes to make, kept in a folder under a digest of what they were made from.
+
+Used by all trainings and by the benchmarks. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from anncur.errors import DamagedError
 
 
 def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The array that `make` gives, from the folder if it was made before from the same."""
+    """The array that `make` returns, read from the folder where it was made before from the same."""
     file = folder / f"{kind}-{hashlib.sha256(made_from.encode()).hexdigest()[:20]}.npy"
     if file.exists():
         return _read(file)
@@ -31,17 +33,17 @@ def cached(folder: Path, kind: str, made_from: str, make: Callable[[], NDArray[A
 def _read(file: Path) -> NDArray[Any]:
     try:
         found: NDArray[Any] = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:  # what NumPy raises for a file that is none of its own, or cut short
+    except (ValueError, EOFError) as error:  # NumPy's errors for files of another format or cut short
         raise DamagedError(f"{file} can't be read: {error}; delete it to have it made again") from error
     return found
 
 
 def array_digest(array: NDArray[Any]) -> str:
-    """A short name of an array's content."""
+    """A digest of an array's type, shape and content."""
     return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()[:16]
 
 
 def file_digest(file: Path) -> str:
-    """A short name of a file's content."""
+    """A digest of a file's content."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""The folder that a training writes to: one writer at a time, and a best model that is whole at every moment.
+"""The folder that a training writes to: one writer at a time, and a best model that is complete at every moment.
 
 A model is several files, so it is written aside, declared ready by one rename, and then moved to its place file by
-file; a kill on the way leaves the old model, or a new one whose move the next training finishes."""
+file. A kill in between leaves the old model, or a new one whose move the next training finishes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from anncur.storage.files import STAGING, sync_file, sync_folder, writer_lock
 
 @contextmanager
 def training_in(folder: Path) -> Iterator[None]:
-    """Hold a folder for one training, and finish what a killed one had ready; a second one is refused."""
+    """Hold a folder for one training, and finish the move of a killed one; a second training is refused."""
     with writer_lock(folder, remedy="take another folder"):
         _move_to_place(folder)
         yield
 
 
 def write_model(folder: Path, write: Callable[[Path], None]) -> None:
-    """Replace the model in a folder by the one that `write` puts into the folder that it is given."""
+    """Replace the model in a folder by the one that `write` puts into the folder it gets."""
     _move_to_place(folder)
     staged, ready = folder / f"model{STAGING}", folder / READY
-    shutil.rmtree(staged, ignore_errors=True)  # a killed training may have left a part
+    shutil.rmtree(staged, ignore_errors=True)  # left by a killed training
     staged.mkdir(parents=True)
     write(staged)
     for path in staged.rglob("*"):
@@ -39,7 +39,7 @@ def write_model(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _move_to_place(folder: Path) -> None:
-    """Move what is ready; done as often as it takes, it ends the same."""
+    """Move what is ready; a move that was interrupted continues with the files that are left."""
     ready = folder / READY
     if not ready.is_dir():
         return

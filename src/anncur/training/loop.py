@@ -1,7 +1,7 @@
-"""The training loop, for every model and loss: a task gives batches, losses and a score on held-out data.
+"""The training loop, for every model and loss: a training task has batches, a loss and a score on held-out data.
 
-It can be killed at any moment: it goes on from its last save, and ends where it would have ended. Writes the best
-model, `training.jsonl` with one tidy row per evaluation, and `resume.safetensors` while it isn't finished."""
+It can be killed at any moment: it resumes from its last save and ends with the same weights. Writes the best model,
+`training.jsonl` with one tidy row per evaluation, and `resume.safetensors` with all that a resumed run needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOG, RESUME = "training.jsonl", "resume.safetensors"
 class TrainSettings:
     """How long and how fast to train.
 
-    The learning rate rises over the first `warmup` share of all steps and then falls in a straight line to nothing.
+    The learning rate rises over the first `warmup` share of all steps and then falls linearly to 0.
     Training ends early after `patience` evaluations without a better one."""
 
     epochs: int = 1
@@ -40,7 +40,7 @@ class TrainSettings:
     warmup: float = 0.01
     weight_decay: float = 0.01
     clip: float = 1.0
-    evaluations: int = 5  # per epoch
+    evaluations: int = 5  # in each epoch
     patience: int | None = None
     seed: int = 0
 
@@ -54,18 +54,18 @@ class TrainSettings:
         whole_number("seed", self.seed, least=0)
 
 
-class Task(Protocol):
-    """What is trained, on what, towards what."""
+class TrainingTask(Protocol):
+    """A model, the batches that it is trained on, its loss, and its score on held-out data."""
 
     @property
     def model(self) -> nn.Module: ...
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the outcome, apart from the `TrainSettings`; a resumed run must have the same."""
+        """All that the outcome depends on, apart from the `TrainSettings`; a resumed run must have the same."""
         ...
 
     def n_batches(self) -> int:
-        """Of every epoch."""
+        """The number of batches in every epoch."""
         ...
 
     def batches(self, epoch: int, /) -> Sequence[Any]:
@@ -77,7 +77,7 @@ class Task(Protocol):
         ...
 
     def evaluate(self) -> float:
-        """How good the model is on held-out data; higher is better."""
+        """The model's score on held-out data; higher is better."""
         ...
 
     def save(self, folder: Path, /) -> None:
@@ -87,43 +87,43 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """What an evaluation found."""
+    """One evaluation, a row of the log."""
 
     epoch: int
     step: int
-    loss: float | None  # mean since the last row; None before training
+    loss: float | None  # mean since the row before; None before training
     learning_rate: float
-    dev: float
+    dev: float  # score on held-out data
     is_best: bool
-    seconds: float  # of training so far, evaluations and restarts included
+    seconds: float  # training time so far, evaluations included
 
 
 @dataclass
 class State:
-    """How far training is."""
+    """The progress of a training."""
 
     step: int = 0
     best: float = -math.inf
-    since_best: int = 0  # evaluations
+    since_best: int = 0  # evaluations without a better one
     seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)  # since the last evaluation
+    losses: list[float] = field(default_factory=list)  # of the steps since the last evaluation
     is_finished: bool = False
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Randomness of torch from a seed, and afterwards as if nothing had been."""
+    """Seed torch within the block; its global state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def ignore_row(row: LogRow, /) -> None:
-    """For those who read the log afterwards."""
+    """The default of `on_row`."""
 
 
 def train(
-    task: Task,
+    task: TrainingTask,
     folder: str | Path,
     settings: TrainSettings,
     *,
@@ -131,9 +131,9 @@ def train(
     on_row: Callable[[LogRow], None] = ignore_row,
     save_every: float = 300.0,
 ) -> list[LogRow]:
-    """Train until the settings say so; the best model of all evaluations stands in `folder` afterwards.
+    """Train a model; the best of all evaluations is in `folder` afterwards. Returns all rows of the log.
 
-    A state to resume from is saved at every evaluation and every `save_every` seconds. Gives all rows of the log."""
+    A state to resume from is saved at every evaluation and every `save_every` seconds."""
     with seeded(settings.seed):
         run = _Run(task, Path(folder), settings)
         started = time.monotonic() - run.state.seconds
@@ -154,9 +154,9 @@ def train(
 
 
 class _Run:
-    """One training, from its start or from where it was left."""
+    """One training, new or resumed."""
 
-    def __init__(self, task: Task, folder: Path, settings: TrainSettings) -> None:
+    def __init__(self, task: TrainingTask, folder: Path, settings: TrainSettings) -> None:
         self.task = task
         self.folder = folder
         self.settings = settings
@@ -212,7 +212,7 @@ class _Run:
         return row
 
     def save(self) -> None:
-        """Everything that the rest of the training depends on, in one file that is there whole or not at all."""
+        """Write all that the remaining steps depend on into one file, which replaces the last one in one step."""
         moments = {
             f"optimizer.{number}.{name}": value
             for number, values in self._optimizer.state_dict()["state"].items()
@@ -226,7 +226,7 @@ class _Run:
             "rows": json.dumps([asdict(row) for row in self.rows]),
         }
         lines = "".join(json.dumps({**asdict(row), "seed": self.settings.seed}) + "\n" for row in self.rows)
-        (self.folder / LOG).write_text(lines, encoding="utf-8")  # first: a run that is finished never writes again
+        (self.folder / LOG).write_text(lines, encoding="utf-8")  # before the state: a finished run never writes again
         unfinished = self.folder / f"{RESUME}.part"
         save_file({name: value.contiguous().clone() for name, value in tensors.items()}, unfinished, about)
         os.replace(unfinished, self.folder / RESUME)
@@ -235,11 +235,13 @@ class _Run:
         file = self.folder / RESUME
         about, tensors = _read_resume(file)
         plan = json.loads(json.dumps(self._plan()))
-        wanted = {name: value for name, value in plan.items() if name in about["plan"]}  # older states say less
+        wanted = {
+            name: value for name, value in plan.items() if name in about["plan"]
+        }  # states of older versions have fewer fields
         if about["plan"] != wanted:
             raise ResumeError(
                 f"{self.folder} holds another training: {_difference(about['plan'], wanted)}; "
-                f"take another folder, or delete {file} to start anew"
+                f"take another folder, or delete {file} to train from the start"
             )
         self.state = State(**about["state"])
         self.rows = [LogRow(**row) for row in about["rows"]]
@@ -261,7 +263,7 @@ class _Run:
         return {**asdict(self.settings), **self.task.describe()}
 
     def _learning_rate(self) -> float:
-        """Up in a straight line, then down in one."""
+        """Linear warm-up, then linear decay."""
         n_warmup = max(1, round(self.settings.warmup * self.n_steps))
         rising = (self.state.step + 1) / n_warmup
         falling = (self.n_steps - self.state.step) / max(1, self.n_steps - n_warmup)
@@ -269,7 +271,7 @@ class _Run:
 
 
 def _read_resume(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What `save` wrote: plan, state and rows, and the tensors."""
+    """Plan, state and rows, and the tensors, as `save` wrote them."""
     try:
         with safe_open(file, "pt") as stored:
             about = {name: json.loads(stored.metadata()[name]) for name in ("plan", "state", "rows")}

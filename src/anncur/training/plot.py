@@ -1,4 +1,4 @@
-"""A picture of a training, drawn from its rows alone. Needs the extra `plots`."""
+"""A figure of a training, drawn from its log rows alone; the door to matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""The paper's experiments and ours: each turns a study into batches of cells to measure."""

@@ -1,0 +1,1 @@
+"""What only the paper behind ANNCUR needs: its protocol, experiments, baselines and claims."""
