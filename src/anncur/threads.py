@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,7 @@ def _asked_for() -> float:
     return int(asked) if asked.isdecimal() else math.inf
 
 
+WITH_BLAS = ("numpy", "scipy.linalg", "torch")  # modules that bring one of their own
 _LIMITING = threading.Lock()
 
 
@@ -61,13 +63,13 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     try:
-        with _thread_pools().limit(limits=1, user_api="blas"):
+        with _thread_pools(*(name in sys.modules for name in WITH_BLAS)).limit(limits=1, user_api="blas"):
             yield
     finally:
         _LIMITING.release()
 
 
 @functools.cache
-def _thread_pools() -> threadpoolctl.ThreadpoolController:
-    """Found once, because looking for libraries takes a millisecond."""
+def _thread_pools(*are_loaded: bool) -> threadpoolctl.ThreadpoolController:
+    """Found once for the modules that are loaded, because looking for libraries takes a millisecond."""
     return threadpoolctl.ThreadpoolController()

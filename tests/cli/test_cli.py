@@ -53,18 +53,18 @@ def test_every_command_has_help_with_an_example_and_the_shared_options(words: li
 
 
 @pytest.mark.parametrize(
-    ("n_items", "n_anchors", "n_calls"),
+    ("n_items", "n_anchors", "n_pairs"),
     [pytest.param(40, 6, "248", marks=pytest.mark.slow), pytest.param(150, 15, "2,258", marks=pytest.mark.slow)],
 )
-def test_the_demo_builds_searches_compares_and_says_what_to_do_next(
-    monkeypatch: pytest.MonkeyPatch, n_items: int, n_anchors: int, n_calls: str
+def test_the_demo_builds_searches_compares_and_shows_what_to_do_next(
+    monkeypatch: pytest.MonkeyPatch, n_items: int, n_anchors: int, n_pairs: str
 ) -> None:
     monkeypatch.setattr(demo, "LIVE_ITEMS", n_items)
     monkeypatch.setattr(demo, "LIVE_ANCHORS", n_anchors)
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
-    assert f"Built an index of {n_items} animals with {n_anchors} anchor queries: {n_calls} calls." in result.stdout
-    assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 calls.*:\n\n.* hen: adult', result.stdout)
+    assert f"Built an index of {n_items} animals with {n_anchors} anchor queries: {n_pairs} pairs." in result.stdout
+    assert re.search(r'Best for "the farmer locked the \[hens\] .*", 200 pairs.*:\n\n.* hen: adult', result.stdout)
     assert "BM25 + re-rank" in result.stdout
     assert "On your own data" in result.stdout
 
@@ -97,7 +97,7 @@ def test_wrong_usage_ends_in_code_2() -> None:
 
 @pytest.fixture
 def edge() -> typer.Typer:
-    """A program whose only command raises what it is told to."""
+    """A program whose only command raises the error that is named."""
     program = typer.Typer()
 
     def fail(kind: str, debug: bool = False) -> None:
@@ -121,7 +121,7 @@ def edge() -> typer.Typer:
         ("ours", 1, "error: [k] must be 1"),
         ("disk", 1, "error: [Errno 28] No space left on device"),
         ("bug", 70, "error: a bug in anncur: ZeroDivisionError: oops; --debug shows where"),
-        ("stop", 130, "error: interrupted; run the same again to go on"),
+        ("stop", 130, "error: interrupted; run the same again to resume"),
     ],
 )
 def test_every_error_is_one_line_without_a_traceback(edge: typer.Typer, kind: str, code: int, line: str) -> None:
@@ -162,7 +162,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (process.returncode, shown) == (141, b"")
 
 
-def test_a_terminal_that_can_not_show_a_character_shows_the_rest() -> None:
+def test_a_terminal_that_can_not_show_a_character_shows_the_others() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PRINTING],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -174,7 +174,7 @@ def test_a_terminal_that_can_not_show_a_character_shows_the_rest() -> None:
 
 
 def test_ctrl_c_stops_a_running_program_with_code_130() -> None:
-    command = [ANNCUR, "demo"]
+    command = [str(ANNCUR), "demo"]
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background may have it ignored
     with subprocess.Popen(
         command,
@@ -186,6 +186,6 @@ def test_ctrl_c_stops_a_running_program_with_code_130() -> None:
         assert process.stderr is not None
         process.stderr.readline()  # the first progress: it is at work now
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=30)
+        _, shown = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert rest.splitlines()[-1] == "error: interrupted; run the same again to go on"
+    assert shown.splitlines()[-1] == "error: interrupted; run the same again to resume"

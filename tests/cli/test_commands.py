@@ -38,8 +38,8 @@ BUILD = ["build", "corpus.jsonl", "--queries", "queries.txt", "--out", "x.anncur
 
 
 def test_the_life_of_an_index(run: Run) -> None:
-    assert run(*BUILD, "--anchors", "20") == {"path": "x.anncur", "is_complete": True, "calls": 20 * 60 + 8}
-    assert run(*BUILD, "--anchors", "20")["calls"] == 0
+    assert run(*BUILD, "--n-anchor-queries", "20") == {"path": "x.anncur", "is_complete": True, "calls": 20 * 60 + 8}
+    assert run(*BUILD, "--n-anchor-queries", "20")["calls"] == 0
     assert run("info", "x.anncur")["n_items"] == 60
     assert run("search", "x.anncur", "anything", "-k", "2", "--budget", "60")["hits"][0]["id"] == "i16"
     assert run("add", "x.anncur", "new.jsonl") == {"path": "x.anncur", "version": 2, "n_items": 61}
@@ -54,15 +54,15 @@ def test_the_life_of_an_index(run: Run) -> None:
 
 def test_an_index_without_anchor_queries_learns_from_its_searches(run: Run) -> None:
     assert run("build", "corpus.jsonl", *BUILD[4:])["calls"] == 0
-    assert "no searches were kept" in run("learn", "x.anncur", code=1)
+    assert "the query log is empty" in run("learn", "x.anncur", code=1)
     run("search", "x.anncur", "item", "--budget", "20")
-    assert not Path("x.anncur/traffic").exists()
+    assert not Path("x.anncur/query_log").exists()
     for number in range(3):
-        run("search", "x.anncur", f"item {number}", "--budget", "20", "--keep-traffic", "2", "--explore", "0.2")
+        run("search", "x.anncur", f"item {number}", "--budget", "20", "--log-queries", "2", "--explore", "0.2")
     assert run("learn", "x.anncur") == {"path": "x.anncur", "version": 2, "n_queries": 2}
     assert run("search", "x.anncur", "item", "-k", "1", "--budget", "60")["hits"][0]["id"] == "i16"
     shown = CliRunner().invoke(app, ["learn", "x.anncur"]).stdout
-    assert "Learnt from 2 queries; x.anncur is at version 3." in shown
+    assert "Fitted to 2 queries; x.anncur is at version 3." in shown
 
 
 def test_every_command_with_a_scorer_takes_threads(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,21 +98,21 @@ class Threaded:
 
 
 def test_shards_are_published_by_the_last_one(run: Run) -> None:
-    shards = [run(*BUILD, "--chunk-size", "8", "--shard", f"{part}/3") for part in range(3)]
+    shards = [run(*BUILD, "--items-per-chunk", "8", "--shard", f"{part}/3") for part in range(3)]
     assert [shard["is_complete"] for shard in shards] == [False, False, True]
     assert sum(shard["calls"] for shard in shards) == 30 * 60 + 8
     assert run("verify", "x.anncur")["problems"] == []
 
 
-def test_an_unfinished_build_is_kept_by_gc_unless_it_is_told_otherwise(run: Run) -> None:
+def test_gc_keeps_an_unfinished_build_unless_it_is_asked_to_drop_it(run: Run) -> None:
     run(*BUILD, "--max-calls", "700", code=1)
     assert run("gc", "x.anncur")["deleted"] == []
     assert len(run("gc", "x.anncur", "--unpublished")["deleted"]) == 1
     assert run(*BUILD)["calls"] == 30 * 60 + 8
 
 
-def test_a_capped_build_goes_on_where_it_was(run: Run) -> None:
-    assert "cap of 700 calls" in run(*BUILD, "--max-calls", "700", code=1)
+def test_a_capped_build_is_resumed(run: Run) -> None:
+    assert "cap of 700 pairs" in run(*BUILD, "--max-calls", "700", code=1)
     assert run(*BUILD)["calls"] == 30 * 60 + 8 - 700
 
 
@@ -126,7 +126,7 @@ def test_damage_is_named_with_code_1_and_repaired_on_request(run: Run) -> None:
     assert run("verify", "x.anncur", "--repair")["problems"] == []
 
 
-def test_a_plan_tells_what_a_build_costs_and_writes_nothing(run: Run) -> None:
+def test_a_plan_shows_what_a_build_costs_and_writes_nothing(run: Run) -> None:
     before = sorted(path.name for path in Path().rglob("*") if "__pycache__" not in str(path))
     made = run("plan", "corpus.jsonl", "--queries", "queries.txt", "--scorer", "scorer_of_tests:score")
     assert made["n_pairs"] == 30 * 60
@@ -135,8 +135,7 @@ def test_a_plan_tells_what_a_build_costs_and_writes_nothing(run: Run) -> None:
 
 def test_a_build_does_not_pay_again_for_the_pilot_that_was_kept(run: Run) -> None:
     made = run("plan", *BUILD[1:6], *BUILD[6:], "--seconds", "0.001")
-    calls = run(*BUILD)["calls"]
-    assert calls == 30 * 60 + 8 - made["pilot_items"] * made["pilot_queries"]
+    assert run(*BUILD)["calls"] == 30 * 60 + 8 - made["pilot_items"] * made["pilot_queries"]
     assert run("verify", "x.anncur")["problems"] == []
     assert not Path("x.anncur/pilot").exists()
     run("build", *BUILD[1:4], "--out", "y.anncur", *BUILD[6:])

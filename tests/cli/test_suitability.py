@@ -1,4 +1,4 @@
-"""`anncur info`, `plan` and `tune` tell how well an index suits its scorer."""
+"""`anncur info`, `plan` and `tune` show how well an index suits its scorer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 import anncur
 from anncur.cli.main import app
-from anncur.search import split, tuning
+from anncur.tuning import posterior, splits
 
 GOLDEN = Path(__file__).parent.parent / "reliability" / "golden" / "format-2"
 
@@ -24,8 +24,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a corpus, queries, a scorer, and an index that was tuned in little time, as all others here are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("built"))
-        patch.setattr(tuning, "MOST_CALLS", 100)
-        patch.setattr(split, "ANCHOR_COUNTS", (0, 5))
+        patch.setattr(posterior, "MOST_PAIRS", 100)
+        patch.setattr(splits, "ANCHOR_COUNTS", (0, 5))
         items = [{"id": f"i{n}", "text": f"a word of {n % 17} and {n}"} for n in range(120)]
         Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
         Path("queries.txt").write_text("".join(f"number {n} of some\n" for n in range(14)))
@@ -56,9 +56,9 @@ def as_json(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
-def test_info_tells_spectrum_recalls_and_advice(folder: str) -> None:
+def test_info_has_spectrum_recalls_and_advice(folder: str) -> None:
     found = as_json("info", folder)["suitability"]
-    assert [row["energy"] for row in found["directions"]] == [0.9, 0.95, 0.99]
+    assert [row["explained_variance"] for row in found["components"]] == [0.9, 0.95, 0.99]
     assert {row["method"] for row in found["recalls"]} == {"posterior", "anncur", "rerank bm25"}
     assert {(row["k"], row["budget"]) for row in found["recalls"]} == {
         (1, 50),
@@ -70,15 +70,15 @@ def test_info_tells_spectrum_recalls_and_advice(folder: str) -> None:
     assert any("re-ranking" in line for line in found["advice"])
 
 
-def test_what_info_shows_is_what_its_json_says(folder: str) -> None:
-    told, shown = as_json("info", folder)["suitability"], run("info", folder).stdout
-    recall = next(row["recall"] for row in told["recalls"] if (row["method"], row["budget"]) == ("rerank bm25", 50))
+def test_info_shows_what_its_json_has(folder: str) -> None:
+    found, shown = as_json("info", folder)["suitability"], run("info", folder).stdout
+    recall = next(row["recall"] for row in found["recalls"] if (row["method"], row["budget"]) == ("rerank bm25", 50))
     assert f"rerank bm25 │{recall:>9.0%}" in shown
-    assert " ".join(told["advice"]) in " ".join(shown.split()).replace(" - ", " ")
-    assert f"{told['directions'][0]['n_directions']} hold 90%" in shown
+    assert " ".join(found["advice"]) in " ".join(shown.split()).replace(" - ", " ")
+    assert f"{found['components'][0]['n_components']} explain 90%" in shown
 
 
-def test_info_draws_what_is_found_with_how_many_calls(folder: str) -> None:
+def test_info_draws_recall_against_the_budget(folder: str) -> None:
     assert as_json("info", folder, "--plot", "recall.png")["plot"] == "recall.png"
     assert Path("recall.png").read_bytes().startswith(b"\x89PNG")
 
@@ -95,51 +95,51 @@ def test_a_picture_of_another_kind_is_refused(folder: str) -> None:
     assert "must end in one of .png" in run("info", folder, "--plot", "recall.gif", code=1).stderr
 
 
-def test_an_index_that_was_never_tuned_for_adaptive_search_says_so(tmp_path: Path) -> None:
+def test_an_index_that_was_never_tuned_for_adaptive_search_is_reported_as_such(tmp_path: Path) -> None:
     older = str(shutil.copytree(GOLDEN, tmp_path / "older"))
-    assert "nothing is known of adaptive search" in " ".join(run("info", older).stdout.split())
+    assert "adaptive search was not tuned" in " ".join(run("info", older).stdout.split())
     assert "nothing to draw" in run("info", older, "--plot", str(tmp_path / "x.png"), code=1).stderr
     assert as_json("tune", older)["chosen"] is None
     assert "at least 4 anchor queries" in run("tune", older).stdout
 
 
-def test_a_plan_tells_the_same_of_its_pilot(folder: str) -> None:
+def test_a_plan_shows_the_same_of_its_pilot(folder: str) -> None:
     made = as_json("plan", *FILES)
     assert made["suitability"]["n_items"] == made["pilot_items"]
     assert {row["method"] for row in made["suitability"]["recalls"]} == {"posterior", "anncur", "rerank bm25"}
     shown = run("plan", *FILES).stdout
-    assert "directions of the anchor scores of the pilot" in shown
+    assert "principal components of the anchor scores of the pilot" in shown
     assert "top 50" in shown
 
 
-def test_tune_tells_what_it_chose_and_what_that_changes(folder: str) -> None:
-    told = as_json("tune", folder, "--seed", "0")
-    assert told["version"] == 2
-    assert told["chosen"].keys() == {
+def test_tune_reports_what_it_chose_and_what_that_changes(folder: str) -> None:
+    report = as_json("tune", folder, "--seed", "0")
+    assert report["version"] == 2
+    assert report["chosen"].keys() == {
         "retrievers",
-        "side",
-        "side_share",
+        "embeddings_of",
+        "embedding_share",
         "noise_share",
-        "weight",
-        "opening",
-        "first",
+        "retriever_weight",
+        "n_initial",
+        "min_round_size",
         "growth",
     }
-    assert all(row["before"] == row["after"] is not None for row in told["expected_recall"]), (
+    assert all(row["before"] == row["after"] is not None for row in report["expected_recall"]), (
         "the same seed as the build"
     )
     index = anncur.Index.open(folder)
-    expected = {(row["k"], row["budget"]): row["after"] for row in told["expected_recall"]}
+    expected = {(row["k"], row["budget"]): row["after"] for row in report["expected_recall"]}
     assert expected[10, 50] == pytest.approx(index.expected_recall(10, 50), abs=1e-4)
 
 
 def test_tune_shows_what_it_chose(folder: str) -> None:
     shown = run("tune", folder, "--seed", "3").stdout
-    for words in ("retrievers  ", "side vectors  none", "noise  ", "first round  ", "top 10", "% → "):
+    for words in ("retrievers  ", "embeddings  none", "noise  ", "first round  ", "top 10", "% → "):
         assert words in shown
 
 
-def test_tune_mends_what_was_tuned_and_is_damaged(folder: str) -> None:
+def test_tune_repairs_what_was_tuned_and_is_damaged(folder: str) -> None:
     (tuned,) = Path(folder).glob("learned/*/tuned.json")
     tuned.write_bytes(b"damaged")
     changes = as_json("tune", folder, "--seed", "1")["expected_recall"]

@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command there; returns its JSON, or what it said on its way out."""
+    """Run a command there; returns its JSON, or its error."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
@@ -81,11 +81,12 @@ def test_a_dual_encoder_is_trained_from_a_folder_of_data(run: Run, tmp_path: Pat
 def test_a_dual_encoder_is_distilled_from_an_index(run: Run, tmp_path: Path, loss: str) -> None:
     items = [{"id": word, "text": f"the {word}", "title": word} for word in WORDS]
     Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    Path("queries.txt").write_text("".join(f"a [{word}] near the {word}\n" for word in WORDS))
+    queries = [{"text": f"a {word} near the {word}", "mention": [2, 2 + len(word)]} for word in WORDS]
+    Path("queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
     index = str(tmp_path / "x.anncur")
-    run("build", "corpus.jsonl", "--queries", "queries.txt", "--out", index, "--scorer", "scorer_of_links:score")
+    run("build", "corpus.jsonl", "--queries", "queries.jsonl", "--out", index, "--scorer", "scorer_of_links:score")
     out = tmp_path / "distilled"
-    made = run("distill", index, "--from", "dual", "--loss", loss, "--epochs", "1", "--top", "4", "--out", str(out))
+    made = run("distill", index, "--start", "dual", "--loss", loss, "--epochs", "1", "--n-top", "4", "--out", str(out))
     assert made["best"]["dev"] == max(row["dev"] for row in made["rows"])
     assert load_dual_encoder(out).head == "mean"
 
@@ -135,7 +136,7 @@ def test_what_people_see_are_rows_and_tables(run: Run, tmp_path: Path) -> None:
         ([*CROSS, "--world", "gamma"], "world 'gamma' has no mentions in split 'train'"),
         ([*CROSS, "--layers", "9"], "layers must be between 1 and the network's 1"),
         ([*CROSS, "--query-length", "100"], "longer than the 64 that this network can read"),
-        ([*CROSS, "--batch", "0"], "mentions_per_batch must be at least 1"),
+        ([*CROSS, "--mentions-per-batch", "0"], "mentions_per_batch must be at least 1"),
         ([*CROSS, "--mentions", "0"], "mentions must be at least 1"),
         ([*CROSS, "--threads", "0"], "threads must be at least 1"),
         ([*CROSS, "--preset", "large"], "no preset 'large'"),

@@ -48,7 +48,7 @@ def test_saved_and_opened_it_answers_the_same(tmp_path: Path, make_world: MakeWo
     assert opened.search_many(world.queries, budget=20) == built.search_many(world.queries, budget=20)
 
 
-def test_adding_and_removing_is_like_building_with_the_rest(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_adding_and_removing_is_like_building_with_what_remains(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     index = build(tmp_path / "x.anncur", world, 40)
     index.add(world.items[40:])
@@ -70,7 +70,7 @@ def test_adding_scores_only_the_new_items_and_removing_none(tmp_path: Path, make
     assert sorted(world.scorer.pairs) == sorted((q, item.id) for q in world.queries[:10] for item in world.items[40:])
     world.scorer.pairs.clear()
     index.remove(["i1"])
-    index.tune(anchors="random", seed=5)
+    index.tune(anchor_method="random", seed=5)
     assert world.scorer.pairs == []
 
 
@@ -110,10 +110,13 @@ def test_an_index_remembers_the_name_of_its_scorer(tmp_path: Path, monkeypatch: 
     assert anncur.Index.open(tmp_path / "x.anncur").search("q").ids == ["0", "1"]
 
 
-def test_without_a_name_the_scorer_must_be_given(tmp_path: Path, make_world: MakeWorld) -> None:
-    build(tmp_path / "x.anncur", make_world())
+def test_without_a_name_the_scorer_must_be_given_to_search(tmp_path: Path, make_world: MakeWorld) -> None:
+    world = make_world()
+    build(tmp_path / "x.anncur", world)
+    index = anncur.Index.open(tmp_path / "x.anncur")
+    assert list(index.items) == world.items
     with pytest.raises(InputError, match="a scorer that has no name"):
-        anncur.Index.open(tmp_path / "x.anncur")
+        index.search(world.queries[0])
 
 
 def test_building_again_costs_nothing_and_building_something_else_is_refused(
@@ -129,7 +132,7 @@ def test_building_again_costs_nothing_and_building_something_else_is_refused(
     assert first.gc(unpublished=True) == []
 
 
-def test_a_failed_build_goes_on_where_it_was(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_a_failed_build_is_resumed(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     with pytest.raises(ScorerError):
         build_capped(tmp_path / "x.anncur", world, max_calls=300)
@@ -144,7 +147,7 @@ def build_capped(path: Path, world: World, max_calls: int) -> anncur.Index:
     return anncur.Index.build(world.items, scorer, world.queries[:10], path=path, items_per_chunk=16)
 
 
-def test_an_unfinished_build_is_not_gone_on_with_under_another_plan(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_an_unfinished_build_is_not_resumed_with_other_items(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     with pytest.raises(ScorerError):
         build_capped(tmp_path / "x.anncur", world, max_calls=300)
@@ -201,8 +204,8 @@ def test_a_matrix_is_kept_at_any_tensorstore_location() -> None:
     world = World(scores)
     scorer = anncur.load_scorer(world.scorer)
     queries = [anncur.Query(text) for text in world.queries]
-    plan = ScoreSpec.make(scorer, queries, items_digest="", n_items=30, items_per_chunk=7)
-    matrix = ScoreMatrix.stored("memory://a-matrix/", plan)
+    spec = ScoreSpec.make(scorer, queries, items_digest="", n_items=30, items_per_chunk=7)
+    matrix = ScoreMatrix.stored("memory://a-matrix/", spec)
     assert matrix.n_missing == 120
     matrix.fill(scorer, queries, lambda start, stop: world.items[start:stop], shard=(1, 2))
     assert matrix.n_missing == (7 + 7 + 2) * 4
@@ -212,7 +215,7 @@ def test_a_matrix_is_kept_at_any_tensorstore_location() -> None:
     assert len(world.scorer.pairs) == 120
 
 
-def test_a_lost_manifest_or_damaged_items_are_mended_by_building_again(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_a_lost_manifest_or_damaged_items_are_restored_by_building_again(tmp_path: Path, make_world: MakeWorld) -> None:
     world, path = make_world(), tmp_path / "x.anncur"
     before = build(path, world).digest()
     world.scorer.pairs.clear()
@@ -221,20 +224,20 @@ def test_a_lost_manifest_or_damaged_items_are_mended_by_building_again(tmp_path:
         file.write_bytes(b"damaged")
         build(path, world)
         assert anncur.Index.open(path, world.scorer).digest() == before
-    assert len(world.scorer.pairs) == 8  # the check of stability, when it was published anew
+    assert len(world.scorer.pairs) == 8  # the check of stability, when it was published again
 
 
-def test_a_damaged_plan_of_an_unfinished_build_is_written_anew(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_a_damaged_spec_of_an_unfinished_build_is_written_again(tmp_path: Path, make_world: MakeWorld) -> None:
     world, path = make_world(), tmp_path / "x.anncur"
     with pytest.raises(ScorerError):
         build_capped(path, world, max_calls=300)
-    (plan,) = path.glob("segments/*/plan.json")
-    plan.write_bytes(plan.read_bytes().replace(b"anchor", b"axchor"))
+    (spec,) = path.glob("segments/*/plan.json")
+    spec.write_bytes(spec.read_bytes().replace(b"anchor", b"axchor"))
     build(path, world)
     assert anncur.Index.open(path, world.scorer).verify() == []
 
 
-def test_a_failed_add_stands_in_nobodys_way_and_is_gone_on_with(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_a_failed_add_stands_in_nobodys_way_and_is_resumed(tmp_path: Path, make_world: MakeWorld) -> None:
     world, path = make_world(), tmp_path / "x.anncur"
     build(path, world, 20)
     capped = anncur.Index.open(path, anncur.load_scorer(world.scorer, max_calls=100))
@@ -255,17 +258,17 @@ def test_gc_touches_no_folder_that_is_not_ours(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["segments"]
 
 
-def test_gc_leaves_a_draft_that_somebody_is_filling(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_gc_leaves_an_unpublished_segment_that_somebody_is_filling(tmp_path: Path, make_world: MakeWorld) -> None:
     world, path = make_world(), tmp_path / "x.anncur"
     with pytest.raises(ScorerError):
         build_capped(path, world, max_calls=300)
-    (plan,) = path.glob("segments/*/plan.json")
-    with in_use(plan), pytest.raises(LockedError, match="being filled"):
+    (segment,) = path.glob("segments/*")
+    with in_use(path, segment.name), pytest.raises(LockedError, match="being filled"):
         FolderBackend(path).gc(unpublished=True)
     assert len(FolderBackend(path).gc(unpublished=True)) == 1
 
 
 def test_scores_in_memory_do_not_go_with_a_path(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    with pytest.raises(InputError, match="exact_scores go with path=None"):
+    with pytest.raises(InputError, match="exact_scores go with an index in memory"):
         build(tmp_path / "x.anncur", world, exact_scores=build(None, world).exact_scores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +21,7 @@ from anncur.errors import (
     ScorerOutputError,
     SpendCapError,
 )
+from anncur.scorers.base import ScorerLike
 from anncur.scores import ScoreMatrix
 from worlds import World, low_rank_scores
 
@@ -32,11 +33,11 @@ def lengths(pairs: list[tuple[str, str]]) -> list[float]:
 
 
 def build(
-    scorer: object = lengths,
-    items: Sequence[object] = ("a", "bb", "ccc"),
+    scorer: ScorerLike = lengths,
+    items: Sequence[anncur.ItemLike] = ("a", "bb", "ccc"),
     anchor_queries: Sequence[str] = ("q", "p"),
 ) -> anncur.Index:
-    return anncur.Index.build(items, scorer, anchor_queries)  # type: ignore[arg-type]
+    return anncur.Index.build(items, scorer, anchor_queries)
 
 
 def test_six_lines_find_the_scorers_favourite() -> None:
@@ -48,11 +49,11 @@ def test_six_lines_find_the_scorers_favourite() -> None:
     assert hits.estimated_recall == 1.0, "all there is was scored"
 
 
-def test_without_enough_anchor_queries_nothing_is_said_of_recall() -> None:
+def test_without_enough_anchor_queries_recall_is_not_estimated() -> None:
     assert build(items=["one", "two", "three"]).search("q", k=1, budget=2).estimated_recall is None
 
 
-def test_most_of_the_top_ten_is_found_at_a_fraction_of_the_calls() -> None:
+def test_most_of_the_top_ten_is_found_with_a_fraction_of_the_pairs() -> None:
     world = World(low_rank_scores(70, 600, rank=10, noise=0.2))
     found = world.index(50).search_many(world.queries[50:], k=10, budget=60)
     recall = np.mean([len({*hits.ids} & {*world.brute_force(50 + n, 10)}) / 10 for n, hits in enumerate(found)])
@@ -70,7 +71,7 @@ def test_the_same_seed_builds_the_same_index_and_another_one_another(make_world:
     world = make_world(noise=1.0)
 
     def anchors(seed: int) -> list[list[int]]:
-        index = world.index(20, seed=seed, anchors="random")
+        index = world.index(20, seed=seed, anchor_method="random")
         answers = index.search_many(world.queries[20:], k=5, budget=20, method="anncur")
         return [step.positions.tolist() for hits in answers for step in hits.trace]
 
@@ -90,7 +91,7 @@ def test_k_beyond_the_items_returns_all_of_them() -> None:
     assert not hits.is_partial
 
 
-def test_a_budget_below_k_returns_what_it_bought_and_says_so() -> None:
+def test_a_budget_below_k_returns_what_it_bought_marked_as_partial() -> None:
     hits = build().search("q", k=3, budget=2)
     assert len(hits) == hits.calls == 2
     assert hits.is_partial
@@ -124,7 +125,7 @@ def test_the_budget_must_be_a_whole_number_of_at_least_one(budget: object) -> No
 @pytest.mark.parametrize("method", ["magic", None, 5, anncur.Rerank])
 def test_an_unknown_method_is_refused_with_those_there_are(method: Any) -> None:
     with pytest.raises(
-        InputError, match="one of posterior, anncur, adacur, axn, rerank, exhaustive, or a policy object, got"
+        InputError, match="one of posterior, anncur, adacur, axn, rerank, exhaustive, or a method object, got"
     ):
         build().search("q", method=method)
 
@@ -135,7 +136,7 @@ def test_a_deadline_must_be_a_number(deadline: Any) -> None:
         build().search("q", deadline_ms=deadline)
 
 
-@pytest.mark.parametrize("wrong", [{"anchors": "best"}, {"seed": -1}, {"seed": "x"}, {"retrievers": ["bm26"]}])
+@pytest.mark.parametrize("wrong", [{"anchor_method": "best"}, {"seed": -1}, {"seed": "x"}, {"retrievers": ["bm26"]}])
 def test_wrong_options_are_refused_before_anything_is_paid(make_world: MakeWorld, wrong: dict[str, Any]) -> None:
     world = make_world()
     with pytest.raises(InputError):
@@ -177,7 +178,7 @@ def test_scores_too_large_to_store_stop_the_build() -> None:
 
 
 class Failing:
-    """Raises once its calls are used up, until it is mended."""
+    """Raises once its quota is used up, until it is raised."""
 
     fingerprint = "failing"
 
@@ -193,7 +194,7 @@ class Failing:
         return [float(hash((query.text, item.id)) % 1000) for item in items]
 
 
-def test_a_failed_build_keeps_what_was_paid_for_and_goes_on_from_there() -> None:
+def test_a_failed_build_keeps_what_was_paid_for_and_is_resumed_from_there() -> None:
     items, queries = [f"item {n}" for n in range(600)], ["a", "b", "c"]
     scorer = Failing(n_good_pairs=1000)
     with pytest.raises(ScorerError, match="quota used up") as caught:
@@ -233,7 +234,7 @@ def test_scores_that_were_turned_around_are_refused() -> None:
         anncur.Index.build(["a", "bb", "ccc"], turned, ["q", "p"], exact_scores=kept)
 
 
-def test_the_scores_of_a_finished_build_serve_another_one_without_calls() -> None:
+def test_the_scores_of_a_finished_build_serve_another_one_without_scoring() -> None:
     scorer = Failing(n_good_pairs=10**6)
     first = build(scorer)
     n_scored = scorer.n_scored
@@ -339,8 +340,8 @@ def test_no_retriever_is_asked_after_the_deadline() -> None:
     class Slow:
         name = "slow"
 
-        def fit(self, items: Sequence[anncur.Item]) -> None:
-            self.n_items = len(items)
+        def fit(self, items: Iterable[anncur.Item]) -> None:
+            self.n_items = len(list(items))
 
         def scores(self, queries: Sequence[anncur.Query]) -> Any:
             asked.append(len(queries))
@@ -373,22 +374,22 @@ def test_searches_from_many_threads_do_not_disturb_each_other(make_world: MakeWo
     assert len(world.scorer.pairs) == sum(hits.calls for hits in together)
 
 
-def test_progress_is_told_for_every_stage_up_to_its_end(make_world: MakeWorld) -> None:
-    told: list[tuple[str, int, int]] = []
+def test_progress_is_shown_for_every_stage_up_to_its_end(make_world: MakeWorld) -> None:
+    shown: list[tuple[str, int, int]] = []
 
     def progress(stage: str, done: int, total: int) -> None:
-        told.append((stage, done, total))
+        shown.append((stage, done, total))
 
     world = make_world()
     index = world.index(20, progress=progress)
     index.search_many(world.queries[20:], progress=progress)
-    last = {stage: (done, total) for stage, done, total in told}
+    last = {stage: (done, total) for stage, done, total in shown}
     assert set(last) == {"scoring anchor queries", "tuning anncur", "tuning posterior", "searching"}
     assert all(done == total for done, total in last.values())
-    assert [done for stage, done, _ in told if stage == "scoring anchor queries"] == [60 * n for n in range(1, 21)]
+    assert [done for stage, done, _ in shown if stage == "scoring anchor queries"] == [60 * n for n in range(1, 21)]
 
 
-def test_info_and_repr_say_what_the_index_is_made_of() -> None:
+def test_info_and_repr_show_what_the_index_is_made_of() -> None:
     index = build()
     assert (index.info.n_items, index.info.n_anchor_queries, index.info.retrievers) == (3, 2, ("bm25",))
-    assert repr(index).startswith("<anncur.Index of 3 items, 2 anchor queries, scorer ")
+    assert repr(index) == f"<anncur.Index of 3 items, 2 anchor queries, {index.info.scorer}>"

@@ -1,4 +1,4 @@
-"""Learning from traffic: what searches paid for is kept on request, and makes the next ones better."""
+"""Learning from the query log: what searches paid for is logged on request, and makes the next ones better."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import pytest
 import anncur
 from anncur.arrays import FloatMatrix
 from anncur.errors import AnncurWarning, DamagedWarning, InputError, StorageError
+from anncur.index.folder import FolderBackend
+from anncur.index.memory import MemoryBackend
 from anncur.storage.manifest import FEEDBACK_ITEMS, newest_manifest
-from anncur.storage.query_log import FolderQueryLog, LoggedSearch
+from anncur.storage.query_log import FolderQueryLog, LoggedSearch, QueryLog
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
 
 
 class Weak:
-    """A retriever that hears the exact scores through much noise."""
+    """A retriever that gives the exact scores with much noise."""
 
     name = "weak"
 
@@ -39,12 +41,12 @@ class Weak:
 
 
 def build(path: Path | None, world: World, n_anchors: int = 0, **options: Any) -> anncur.Index:
-    options = {"keep_traffic": 1000, "retrievers": [Weak(world)], **options}
+    options = {"log_queries": 1000, "retrievers": [Weak(world)], **options}
     return anncur.Index.build(world.items, world.scorer, world.queries[:n_anchors], path=path, **options)
 
 
-def learnt(path: Path | None, world: World, n_searches: int = 16, **options: Any) -> anncur.Index:
-    """An index that has learnt from the first queries."""
+def fitted(path: Path | None, world: World, n_searches: int = 16, **options: Any) -> anncur.Index:
+    """An index with a feedback model, fitted to the first queries."""
     index = build(path, world, **options)
     index.search_many(world.queries[:n_searches], budget=20)
     index.learn()
@@ -57,6 +59,11 @@ def recall(world: World, index: anncur.Index, queries: range, budget: int, k: in
         len(set(hits.ids) & set(world.brute_force(query, k))) / k for query, hits in zip(queries, found, strict=True)
     ]
     return float(np.mean(shares))
+
+
+def query_log_of(index: anncur.Index) -> QueryLog:
+    assert isinstance(index._backend, (FolderBackend, MemoryBackend))
+    return index._backend._query_log
 
 
 @pytest.fixture(params=[True, False], ids=["on disk", "in memory"])
@@ -86,7 +93,7 @@ def test_recall_rises_as_queries_come_in() -> None:
     assert recalls[1] + 0.05 < recalls[2]
 
 
-def test_searches_add_to_what_anchor_queries_tell() -> None:
+def test_searches_add_to_what_anchor_queries_give() -> None:
     world = World(low_rank_scores(200, 300, rank=8, noise=0.3))
     index = build(None, world, 6, retrievers=())
     before = recall(world, index, range(160, 200), 40)
@@ -95,37 +102,38 @@ def test_searches_add_to_what_anchor_queries_tell() -> None:
     assert recall(world, index, range(160, 200), 40) > before + 0.05
 
 
-def test_nothing_is_kept_unless_it_is_asked_for(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_nothing_is_logged_unless_it_is_asked_for(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     index = build(tmp_path / "x.anncur", world, log_queries=0)
     before = sorted(tmp_path.rglob("*"))
     hits = index.search(world.queries[0], budget=40)
     assert sorted(tmp_path.rglob("*")) == before
     assert not any(step.is_exploring for step in hits.trace)
-    with pytest.raises(InputError, match="no searches were kept; open the index with keep_traffic"):
+    with pytest.raises(InputError, match="the query log is empty; open the index with log_queries"):
         index.learn()
 
 
-def test_what_is_kept_is_the_query_and_what_was_paid_for(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_what_is_logged_is_the_query_and_what_was_paid_for(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     index = build(tmp_path / "x.anncur", world)
     hits = index.search(world.queries[3], budget=20)
-    (kept,) = FolderQueryLog(tmp_path / "x.anncur").read()
-    assert kept.query.text == world.queries[3]
-    assert len(kept.scores) == hits.calls == 20
-    assert all(kept.scores[hit.id] == hit.score for hit in hits)
+    (logged,) = FolderQueryLog(tmp_path / "x.anncur").read()
+    assert logged.query.text == world.queries[3]
+    assert len(logged.scores) == hits.calls == 20
+    assert all(logged.scores[hit.id] == hit.score for hit in hits)
 
 
-def test_a_mention_is_kept(tmp_path: Path) -> None:
+def test_a_mention_is_logged(tmp_path: Path) -> None:
     items = [anncur.Item(str(n), "x" * n) for n in range(1, 9)]
     index = anncur.Index.build(items, lambda pairs: [len(i) for _, i in pairs], [], path=tmp_path / "x", log_queries=5)
-    index.search("a [small] bat", budget=3)
-    (kept,) = FolderQueryLog(tmp_path / "x").read()
-    assert kept.query.marked_text == "a [small] bat"
+    query = anncur.Query.marked("a [small] bat")
+    index.search(query, budget=3)
+    (logged,) = FolderQueryLog(tmp_path / "x").read()
+    assert logged.query == query
 
 
 @pytest.mark.parametrize("most", [1, 3, 10, 40])
-def test_no_more_searches_are_kept_than_allowed_and_the_oldest_go(
+def test_no_more_searches_are_logged_than_allowed_and_the_oldest_go(
     tmp_path: Path, make_world: MakeWorld, most: int
 ) -> None:
     world = make_world(n_queries=100)
@@ -133,14 +141,14 @@ def test_no_more_searches_are_kept_than_allowed_and_the_oldest_go(
     for start in range(0, 96, 8):
         index.search_many(world.queries[start : start + 7], budget=5)
         index.search(world.queries[start + 7], budget=5)
-        kept = [search.query.text for search in FolderQueryLog(tmp_path / "x.anncur").read()]
-        assert kept == world.queries[: start + 8][-len(kept) :]
-        assert min(most, start + 8) - most / 4 - 1 <= len(kept) <= most
+        logged = [search.query.text for search in FolderQueryLog(tmp_path / "x.anncur").read()]
+        assert logged == world.queries[: start + 8][-len(logged) :]
+        assert min(most, start + 8) - most / 4 - 1 <= len(logged) <= most
 
 
-def test_opened_again_it_answers_from_what_it_learnt(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_opened_again_it_answers_with_its_feedback_model(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world(n_items=200)
-    index = learnt(tmp_path / "x.anncur", world)
+    index = fitted(tmp_path / "x.anncur", world)
     opened = anncur.Index.open(tmp_path / "x.anncur", world.scorer, retrievers=[Weak(world)], explore=0.05)
     assert opened.digest() == index.digest()
     assert opened.search_many(world.queries[16:], budget=30) == index.search_many(world.queries[16:], budget=30)
@@ -150,19 +158,19 @@ def test_opened_again_it_answers_from_what_it_learnt(tmp_path: Path, make_world:
 @pytest.mark.parametrize("n_anchors", [0, 1, 3, 8])
 def test_on_disk_and_in_memory_it_learns_the_same(tmp_path: Path, make_world: MakeWorld, n_anchors: int) -> None:
     world = make_world()
-    stored, held = (learnt(path, world, n_anchors=n_anchors) for path in (tmp_path / "x.anncur", None))
+    stored, held = (fitted(path, world, n_anchors=n_anchors) for path in (tmp_path / "x.anncur", None))
     assert stored.digest() == held.digest()
     assert stored.search_many(world.queries[16:], budget=20) == held.search_many(world.queries[16:], budget=20)
 
 
-def test_what_was_kept_in_one_process_is_learnt_from_in_another(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_what_one_index_object_logged_another_one_learns_from(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     build(tmp_path / "x.anncur", world).search_many(world.queries[:16], budget=20)
     opened = anncur.Index.open(tmp_path / "x.anncur", world.scorer, retrievers=[Weak(world)])
     assert opened.learn() == 16
 
 
-def test_learning_costs_no_calls(path: Path | None, make_world: MakeWorld) -> None:
+def test_learning_costs_no_pairs(path: Path | None, make_world: MakeWorld) -> None:
     world = make_world()
     index = build(path, world)
     index.search_many(world.queries[:8], budget=20)
@@ -173,7 +181,7 @@ def test_learning_costs_no_calls(path: Path | None, make_world: MakeWorld) -> No
 
 def test_a_budget_for_all_items_still_gives_the_truth(path: Path | None, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(path, world)
+    index = fitted(path, world)
     assert index.search(world.queries[20], k=60, budget=60).ids == world.brute_force(20, 60)
 
 
@@ -207,7 +215,7 @@ def test_exploring_many_queries_draws_the_same_as_one_by_one(make_world: MakeWor
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [({"keep_traffic": -1}, "keep_traffic must be at least 0"), ({"explore": 1.5}, "explore must be a number between")],
+    [({"log_queries": -1}, "log_queries must be at least 0"), ({"explore": 1.5}, "explore must be a number between")],
 )
 def test_settings_that_make_no_sense_are_refused(make_world: MakeWorld, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
@@ -216,7 +224,7 @@ def test_settings_that_make_no_sense_are_refused(make_world: MakeWorld, options:
 
 def test_items_come_and_go_after_learning(path: Path | None, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(path, world)
+    index = fitted(path, world)
     index.remove(["i3", "i40"])
     index.add([anncur.Item("i3", "again"), anncur.Item("i40", "again")])
     left = [item for item in world.items if item.id not in ("i3", "i40")]
@@ -227,9 +235,9 @@ def test_items_come_and_go_after_learning(path: Path | None, make_world: MakeWor
     assert index.verify() == []
 
 
-def test_removing_items_leaves_what_was_learnt_of_the_others(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_removing_items_leaves_the_feedback_model_of_the_others(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    stored, held = (learnt(path, world) for path in (tmp_path / "x.anncur", None))
+    stored, held = (fitted(path, world) for path in (tmp_path / "x.anncur", None))
     for index in (stored, held):
         index.add([anncur.Item("new", "new")])
         index.remove(["i0", "i7", "i59"])
@@ -242,29 +250,29 @@ def test_an_item_does_not_inherit_the_scores_of_one_that_had_its_id(path: Path |
     world = make_world()
     index = build(path, world)
     index.search_many(world.queries[:8], budget=60)
-    assert all("i3" in search.scores for search in index._backend._query_log.read())  # type: ignore[attr-defined]
+    assert all("i3" in search.scores for search in query_log_of(index).read())
     index.remove(["i3"])
     index.add([anncur.Item("i3", "another")])
-    kept = index._backend._query_log.read()  # type: ignore[attr-defined]
-    assert [len(search.scores) for search in kept] == [59] * 8
+    logged = query_log_of(index).read()
+    assert [len(search.scores) for search in logged] == [59] * 8
     index.search(world.queries[9], budget=60)
-    assert "i3" in index._backend._query_log.read()[-1].scores  # type: ignore[attr-defined]
+    assert "i3" in query_log_of(index).read()[-1].scores
 
 
-def test_tuning_keeps_what_was_learnt(path: Path | None, make_world: MakeWorld) -> None:
+def test_tuning_keeps_the_feedback_model(path: Path | None, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(path, world, n_anchors=8)
+    index = fitted(path, world, n_anchors=8)
     before = index._current().knowledge.posterior.feedback
     index.tune(seed=1)
     after = index._current().knowledge.posterior.feedback
     assert before is not None
     assert after is not None
-    np.testing.assert_array_equal(before.known, after.known)
+    np.testing.assert_array_equal(before.item_rows, after.item_rows)
 
 
-def test_gc_leaves_what_is_kept_and_what_was_learnt(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_gc_leaves_the_query_log_and_the_feedback_model(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(tmp_path / "x.anncur", world)
+    index = fitted(tmp_path / "x.anncur", world)
     digest = index.digest()
     assert index.gc()
     opened = anncur.Index.open(tmp_path / "x.anncur", world.scorer, retrievers=[Weak(world)])
@@ -273,8 +281,8 @@ def test_gc_leaves_what_is_kept_and_what_was_learnt(tmp_path: Path, make_world: 
 
 
 def test_the_format_stays_what_older_readers_read(tmp_path: Path, make_world: MakeWorld) -> None:
-    """They take from `derived/` the files that they know, and pass over the others."""
-    learnt(tmp_path / "x.anncur", make_world())
+    """They take from `learned/` the files that they know, and pass over the others."""
+    fitted(tmp_path / "x.anncur", make_world())
     manifest = newest_manifest(tmp_path / "x.anncur")
     assert manifest.format == 1
     assert any(name.endswith(FEEDBACK_ITEMS) for name in manifest.files)
@@ -327,21 +335,21 @@ def test_a_torn_record_is_dropped_and_the_next_one_stands(tmp_path: Path, make_w
     world = make_world()
     index = build(tmp_path / "x.anncur", world)
     index.search_many(world.queries[:3], budget=20)
-    (file,) = (tmp_path / "x.anncur" / "traffic").glob("*.jsonl")
+    (file,) = (tmp_path / "x.anncur" / "query_log").glob("*.jsonl")
     whole = file.read_bytes()
     for n_bytes in (len(whole) - 1, len(whole) - 100, whole.rfind(b"\n", 0, -1) + 2):
         file.write_bytes(whole[:n_bytes])
         assert len(FolderQueryLog(tmp_path / "x.anncur").read()) == 2
         index.search(world.queries[5], budget=20)
-        kept = FolderQueryLog(tmp_path / "x.anncur").read()
-        assert [search.query.text for search in kept] == [*world.queries[:2], world.queries[5]]
+        logged = FolderQueryLog(tmp_path / "x.anncur").read()
+        assert [search.query.text for search in logged] == [*world.queries[:2], world.queries[5]]
 
 
 def test_damaged_records_are_dropped_and_counted(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
     index = build(tmp_path / "x.anncur", world)
     index.search_many(world.queries[:6], budget=20)
-    (file,) = (tmp_path / "x.anncur" / "traffic").glob("*.jsonl")
+    (file,) = (tmp_path / "x.anncur" / "query_log").glob("*.jsonl")
     lines = file.read_bytes().splitlines(keepends=True)
     lines[1] = lines[1].replace(b"0", b"1", 1)
     lines[4] = b"\xff garbage\n"
@@ -350,7 +358,7 @@ def test_damaged_records_are_dropped_and_counted(tmp_path: Path, make_world: Mak
         assert index.learn() == 4
 
 
-def test_a_search_answers_also_where_nothing_can_be_kept(
+def test_a_search_answers_also_where_nothing_can_be_logged(
     tmp_path: Path, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world()
@@ -359,27 +367,27 @@ def test_a_search_answers_also_where_nothing_can_be_kept(
     def full(*_: object, **__: object) -> None:
         raise StorageError("no space left")
 
-    monkeypatch.setattr(FolderQueryLog, "keep", full)
-    with pytest.warns(AnncurWarning, match="what was searched is not kept: no space left"):
+    monkeypatch.setattr(FolderQueryLog, "append", full)
+    with pytest.warns(AnncurWarning, match="the query log can't be written: no space left"):
         assert len(index.search(world.queries[0], budget=20)) == 10
 
 
-def test_what_was_kept_can_be_deleted_at_any_time(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_the_query_log_can_be_deleted_at_any_time(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(tmp_path / "x.anncur", world)
-    shutil.rmtree(tmp_path / "x.anncur" / "traffic")
+    index = fitted(tmp_path / "x.anncur", world)
+    shutil.rmtree(tmp_path / "x.anncur" / "query_log")
     assert anncur.Index.open(tmp_path / "x.anncur", world.scorer, retrievers=[Weak(world)]).verify() == []
     index.search(world.queries[0], budget=20)
     assert len(FolderQueryLog(tmp_path / "x.anncur").read()) == 1
 
 
-def test_a_damaged_lesson_is_told_and_can_be_done_without(tmp_path: Path, make_world: MakeWorld) -> None:
+def test_a_damaged_feedback_model_is_reported_and_left_out_by_repair(tmp_path: Path, make_world: MakeWorld) -> None:
     world = make_world()
-    index = learnt(tmp_path / "x.anncur", world)
+    index = fitted(tmp_path / "x.anncur", world)
     (file,) = tmp_path.glob(f"x.anncur/learned/*/{FEEDBACK_ITEMS}")
     file.write_bytes(file.read_bytes()[:-4])
     assert len(index.verify()) == 1
-    with pytest.warns(DamagedWarning, match="what searches taught is lost until it is learnt again"):
+    with pytest.warns(DamagedWarning, match="the feedback model is lost until `learn` fits one again"):
         assert index.verify(repair=True) == []
     index.refresh()
     assert len(index.search(world.queries[0], budget=20)) == 10
@@ -387,8 +395,18 @@ def test_a_damaged_lesson_is_told_and_can_be_done_without(tmp_path: Path, make_w
 
 
 def test_texts_of_any_kind_survive(tmp_path: Path) -> None:
-    traffic = FolderQueryLog(tmp_path)
+    log = FolderQueryLog(tmp_path)
     query = anncur.Query('a "line"\nbreak, \u2028 größer, \U0001f987', mention=(2, 8))
     search = LoggedSearch(query, {"id\n": 0.1, "ü": -1e300}, 3)
-    traffic.keep([search, search], most=5)
-    assert traffic.read() == [search, search]
+    log.append([search, search], most=5)
+    assert log.read() == [search, search]
+
+
+def test_a_query_log_under_its_older_name_is_still_used(tmp_path: Path, make_world: MakeWorld) -> None:
+    world, path = make_world(), tmp_path / "x.anncur"
+    build(path, world).search_many(world.queries[:3], budget=20)
+    (path / "query_log").rename(path / "traffic")
+    index = anncur.Index.open(path, world.scorer, retrievers=[Weak(world)], log_queries=100)
+    index.search(world.queries[3], budget=20)
+    assert index.learn() == 4
+    assert not (path / "query_log").exists()

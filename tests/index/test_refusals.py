@@ -1,4 +1,4 @@
-"""What is refused, and that the message tells what to do."""
+"""What is refused, and that the message names what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_empty_folder_is_built_in(world: World, tmp_path: Path) -> None:
     assert len(build(world, tmp_path / "x.anncur")) == 40
 
 
-def test_what_repair_leaves_is_told_to_be_lost_and_not_to_be_repaired(world: World, tmp_path: Path) -> None:
+def test_what_repair_leaves_is_reported_as_lost_and_not_as_repairable(world: World, tmp_path: Path) -> None:
     index = build(world, tmp_path / "x.anncur")
     (items,) = tmp_path.glob("x.anncur/segments/*/items.sqlite")
     items.unlink()

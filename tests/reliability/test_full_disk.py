@@ -66,7 +66,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         made.unmount()
 
 
-def test_a_build_on_a_disk_that_grows_too_slowly_says_what_it_needs_and_completes_in_the_end(
+def test_a_build_on_a_disk_that_grows_too_slowly_names_what_it_needs_and_completes_in_the_end(
     disk: Disk, tmp_path: Path
 ) -> None:
     expected, n_failures = programs.build(tmp_path / "undisturbed").digest(), 0
@@ -80,7 +80,7 @@ def test_a_build_on_a_disk_that_grows_too_slowly_says_what_it_needs_and_complete
 
 
 @pytest.mark.slow
-def test_a_build_on_a_disk_of_any_size_says_what_it_needs_and_completes_once_there_is_room(
+def test_a_build_on_a_disk_of_any_size_names_what_it_needs_and_completes_once_there_is_room(
     disk: Disk, tmp_path: Path
 ) -> None:
     expected = programs.build(tmp_path / "undisturbed").digest()

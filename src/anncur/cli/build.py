@@ -14,6 +14,7 @@ from anncur.cli.options import (
     BatchOption,
     CorpusArgument,
     IndexArgument,
+    MarkedOption,
     MaxCallsOption,
     NAnchorQueriesOption,
     OwnQueriesOption,
@@ -37,6 +38,7 @@ def build(
     queries: OwnQueriesOption = None,
     scorer: ScorerOption = "builtin",
     n_anchor_queries: NAnchorQueriesOption = None,
+    marked: MarkedOption = False,
     retriever: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,7 +80,7 @@ def build(
         index = Index.build(
             read_items(corpus),
             guarded,
-            [] if queries is None else anchor_queries_from(queries, n_anchor_queries, seed),
+            [] if queries is None else anchor_queries_from(queries, n_anchor_queries, seed, marked=marked),
             path=out,
             retrievers=retriever or ["bm25"],
             anchor_method=anchor_method,

@@ -107,7 +107,7 @@ def _parsed(query: str) -> Query:
 
 
 def _build_a_part(scorer: GuardedScorer, progress: Progress) -> int:
-    """Build an index of a part of the sample, as users will build theirs; gives the calls that it took."""
+    """Build an index of a part of the sample, as users will build theirs; returns the number of pairs that it took."""
     with tempfile.TemporaryDirectory() as folder:
         items, anchors = sample_items()[:LIVE_ITEMS], sample_anchor_queries()[:LIVE_ANCHORS]
         index = Index.build(items, scorer, anchors, path=Path(folder) / "part.anncur", progress=progress)

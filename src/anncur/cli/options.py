@@ -53,6 +53,9 @@ ThreadsOption = Annotated[
 ]
 
 
+MarkedOption = Annotated[bool, typer.Option("--marked", help="One [ ] in each line of a text file marks its mention.")]
+
+
 def _seed(value: int) -> int:
     if value < 0:
         raise typer.BadParameter(f"a seed must be at least 0, got {value}")
@@ -99,9 +102,9 @@ def import_from_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def anchor_queries_from(path: Path, n_anchor_queries: int | None, seed: int) -> list[Query]:
+def anchor_queries_from(path: Path, n_anchor_queries: int | None, seed: int, *, marked: bool) -> list[Query]:
     """All queries of a file, or some of them, drawn at random."""
-    queries = list(read_queries(path))
+    queries = list(read_queries(path, marked=marked))
     if not queries:
         raise InputError(f"{path} holds no queries; anchor queries are what an index is tuned on")
     if n_anchor_queries is None or n_anchor_queries >= len(queries):

@@ -13,6 +13,7 @@ from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_
 from anncur.cli.options import (
     BatchOption,
     CorpusArgument,
+    MarkedOption,
     NAnchorQueriesOption,
     QueriesOption,
     ScorerOption,
@@ -33,6 +34,7 @@ def plan(
     queries: QueriesOption,
     scorer: ScorerOption = "builtin",
     n_anchor_queries: NAnchorQueriesOption = None,
+    marked: MarkedOption = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
     ] = None,
@@ -55,7 +57,7 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --n-anchor-queries 200 --seconds 20`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, threads=threads)
-    anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed)
+    anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed, marked=marked)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(
             read_items(corpus), guarded, anchor_queries, path=out, seconds=seconds, seed=seed, progress=progress

@@ -1,6 +1,6 @@
 """A page of sections with tables and pictures, written as Markdown and as one HTML file by two templates.
 
-Knows nothing of what it says. Pictures stand inside the HTML, and beside the Markdown."""
+Doesn't depend on the content. Pictures stand inside the HTML, and beside the Markdown."""
 
 from __future__ import annotations
 

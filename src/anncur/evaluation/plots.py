@@ -1,6 +1,6 @@
-"""Figures of experiments, drawn from rows alone: panels, lines that can be told apart, and a legend below.
+"""Figures of experiments, drawn from rows alone: panels with a line for each method, and a legend below.
 
-Colours are those of Okabe and Ito and some of Tol's, which colour-blind people can tell apart; lines differ also by
+Colours are those of Okabe and Ito and some of Tol's, which colour-blind people can distinguish; lines differ also by
 dashes and markers. Feeds the report. Needs the extra `bench`."""
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def draw_histogram(rows: Sequence[Row]) -> Figure:
 
 
 def method_of(row: Row) -> str:
-    """What a line is called unless a figure says otherwise."""
+    """What a line is called by default."""
     return row.cell.method
 
 

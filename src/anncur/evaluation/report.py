@@ -99,14 +99,19 @@ def scoreboard_tables(rows: Sequence[Row]) -> Iterator[Exhibit]:
     """A table for each world and k, the best in bold, and where the default method is not the best."""
     for (world, scorer, n_anchors, n_items), some in grouped(rows, *WORLD, "n_anchor_queries", "n_items").items():
         documents, measured = select(some, method=DOCUMENTS), measured_methods(some)
-        n_seeds = len(distinct(documents, "seed"))
-        yield Exhibit(heading=f"{world}, {scorer}, {n_anchors:,} anchor queries, {n_items:,} items, {n_seeds} seeds")
+        yield Exhibit(heading=_board_name(world, scorer, n_anchors, n_items, len(distinct(documents, "seed"))))
         for k in distinct(measured, "k"):
             yield _recall_table(select(measured, k=k), documents)
         if select(measured, method=Posterior.name):
             yield Exhibit(note=_describe(leads(some)))
         else:
             yield Exhibit(note=f"The default method, {Posterior.name}, has not been measured yet.")
+
+
+def _board_name(world: str, scorer: str, n_anchors: int, n_items: int, n_seeds: int) -> str:
+    seeds = "1 seed" if n_seeds == 1 else f"{n_seeds} seeds"
+    sizes = f"{n_anchors:,} anchor queries, {n_items:,} items, {seeds}"
+    return ", ".join(filter(None, (world, scorer, sizes)))
 
 
 def _recall_table(rows: Sequence[Row], documents: Sequence[Row]) -> Exhibit:

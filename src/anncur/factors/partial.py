@@ -115,10 +115,10 @@ def fit_partial(
 def _begin(rows: PartialRows, full_scores: FloatMatrix, n_seen: int, rank: int, rng: np.random.Generator) -> _State:
     """Where EM begins: queries' vectors drawn at random, and all items at the mean score."""
     coefficients = _within_queries(rows)
-    rest = rows.scores - rows.features @ coefficients
-    level = _mean(rest.sum() + full_scores.sum(), rest.size + full_scores.size)
-    squares = np.square(rest - level).sum() + np.square(full_scores - level).sum()
-    variance = _mean(squares, rest.size + full_scores.size) or 1.0
+    residuals = rows.scores - rows.features @ coefficients
+    level = _mean(residuals.sum() + full_scores.sum(), residuals.size + full_scores.size)
+    squares = np.square(residuals - level).sum() + np.square(full_scores - level).sum()
+    variance = _mean(squares, residuals.size + full_scores.size) or 1.0
     prior_mean = np.concatenate([[level], np.zeros(rank)])
     spread = np.diag(np.concatenate([[variance], np.full(rank, variance / rank)]))
     n_full = full_scores.shape[1]
@@ -160,10 +160,10 @@ class _State:
     full_covariance: FloatMatrix  # (rank, rank), the same for all of them
 
     @property
-    def rest(self) -> FloatVector:
+    def residuals(self) -> FloatVector:
         """The scores of the pairs without what retrievers account for."""
-        rest: FloatVector = self.rows.scores - self.rows.features @ self.coefficients
-        return rest
+        residuals: FloatVector = self.rows.scores - self.rows.features @ self.coefficients
+        return residuals
 
     def step(self) -> _State:
         """Items given queries, retrievers given both, queries given all."""
@@ -209,7 +209,7 @@ class _State:
             left += float(np.einsum("ja,ja->", found, (sums @ found[..., None])[..., 0] - 2 * wanted))
         prior_mean = posterior_means.mean(axis=0)
         spread = (spread + (posterior_means - prior_mean).T @ (posterior_means - prior_mean)) / len(posterior_means)
-        squares = float(np.square(self.rest).sum() + np.square(self.full_scores).sum())
+        squares = float(np.square(self.residuals).sum() + np.square(self.full_scores).sum())
         noise = (squares + left) / (self.rows.scores.size + self.full_scores.size)
         return replace(
             self,
@@ -223,11 +223,11 @@ class _State:
     def _sums_by_item(self) -> Iterator[tuple[slice, FloatMatrix, FloatMatrix]]:
         """For some items at a time: sums over their pairs of the queries' second moments, and of score by query.
 
-        The items that have no pairs, and are posterior_means from full rows alone, come last and share their sums."""
+        The items that have no pairs, only full rows, come last and share their sums."""
         ones = _with_one(self.mean)
         of_queries = ones[:, :, None] * ones[:, None, :]
         of_queries[:, 1:, 1:] += self.covariance
-        queries, rest = self.rows.queries[self.by_item], self.rest[self.by_item]
+        queries, residuals = self.rows.queries[self.by_item], self.residuals[self.by_item]
         ends = np.cumsum(np.bincount(self.rows.items))
         first, start = 0, 0
         while first < len(ends):
@@ -235,7 +235,7 @@ class _State:
             pairs = slice(start, int(ends[last - 1]))
             borders = np.concatenate([[start], ends[first : last - 1]]) - start
             moments = np.add.reduceat(of_queries[queries[pairs]], borders)
-            yield slice(first, last), moments, np.add.reduceat(rest[pairs, None] * ones[queries[pairs]], borders)
+            yield slice(first, last), moments, np.add.reduceat(residuals[pairs, None] * ones[queries[pairs]], borders)
             first, start = last, int(ends[last - 1])
         if first < len(self.posterior_means):
             width = len(self.prior_mean)
@@ -251,8 +251,8 @@ class _State:
         return replace(self, coefficients=np.linalg.solve(squares, features.T @ (self.rows.scores - guesses)))
 
     def _with_queries(self) -> _State:
-        """An item that is little posterior_means counts as a noisy one."""
-        offsets, vectors, rest = self.posterior_means[:, 0], self.posterior_means[:, 1:], self.rest
+        """An item of large variance counts as a noisy one."""
+        offsets, vectors, residuals = self.posterior_means[:, 0], self.posterior_means[:, 1:], self.residuals
         weights = 1 / (self.noise + self.variances)
         mean, covariance = np.empty_like(self.mean), np.empty_like(self.covariance)
         identity = np.eye(vectors.shape[1])
@@ -260,7 +260,7 @@ class _State:
             items = self.rows.items[start:stop]
             weighted = vectors[items] * weights[items, None]
             covariance[query] = np.linalg.inv(identity + weighted.T @ vectors[items])
-            mean[query] = covariance[query] @ (weighted.T @ (rest[start:stop] - offsets[items]))
+            mean[query] = covariance[query] @ (weighted.T @ (residuals[start:stop] - offsets[items]))
         if not len(self.full_mean):
             return replace(self, mean=mean, covariance=covariance)
         weighted = vectors * weights[:, None]

@@ -159,7 +159,7 @@ class QueryPosterior:
         self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
 
     def keep(self, rows: Positions) -> None:
-        """Go on with some of the queries only."""
+        """Continue with some of the queries only."""
         self._room, self._innovations = self._room[rows], self._innovations[rows]
         self.query_vectors = self.query_vectors[rows]
 

@@ -58,7 +58,7 @@ from anncur.storage.manifest import (
     no_index,
     publish,
     read_manifest,
-    record_newest,
+    restore_newest,
     versions,
 )
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch
@@ -208,8 +208,7 @@ class FolderBackend:
                 repaired = self._derive_again(Version(self.folder, repaired), progress=progress)
             if repaired != version.manifest:
                 publish(self.folder, repaired)
-            elif newest_damage(self.folder):
-                record_newest(self.folder, version.manifest.version)
+            restore_newest(self.folder)
         return [f"{problem}; {LOST}" for problem in self.verify()]
 
     def gc(self, *, unpublished: bool) -> list[str]:

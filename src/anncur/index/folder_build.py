@@ -32,6 +32,7 @@ from anncur.storage.manifest import (
     Segment,
     is_whole_index,
     publish,
+    restore_newest,
 )
 from anncur.storage.pilot import drop_pilot, read_pilot
 from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
@@ -56,6 +57,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             is_first=True,
         )
         if is_whole_index(folder):
+            restore_newest(folder)  # a kill may have come between the manifest and that
             return
         if shard is not None:
             held.close()

@@ -1,4 +1,4 @@
-"""A picture of what an index finds with how many calls, drawn from its recall curves alone. Needs the extra `plots`."""
+"""A picture of what an index finds with how many pairs, drawn from its recall curves alone. Needs the extra `plots`."""
 
 from __future__ import annotations
 

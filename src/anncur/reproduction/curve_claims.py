@@ -1,6 +1,6 @@
-"""What rows say about the paper's claims on recall: against re-ranking, anchors, worlds, and item-item baselines.
+"""Judges the paper's claims on recall by rows: against re-ranking, anchors, worlds, and item-item baselines.
 
-Each function gives a verdict with the numbers behind it, or None where there are no rows to judge by."""
+Each function returns a verdict with the numbers behind it, or None where there are no rows to judge by."""
 
 from __future__ import annotations
 

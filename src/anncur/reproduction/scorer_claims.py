@@ -1,6 +1,6 @@
-"""What rows say about the paper's claims on scorers: [EMB] against [CLS], equal anchors, and the time of indexing.
+"""Judges the paper's claims on scorers by rows: [EMB] against [CLS], equal anchors, and the time of indexing.
 
-Each function gives a verdict with the numbers behind it, or None where there are no rows to judge by."""
+Each function returns a verdict with the numbers behind it, or None where there are no rows to judge by."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Meter:
 
     @property
     def remaining(self) -> int:
-        """Calls that the budget still allows."""
+        """Pairs that the budget still allows."""
         return self.budget - self.calls
 
     @property
@@ -65,7 +65,7 @@ class Meter:
         new = [position for position in dict.fromkeys(asked) if position not in self._paid]
         if len(new) > self.remaining:
             raise BudgetError(
-                f"{len(new)} more calls asked for, but only {self.remaining} of the budget of {self.budget} are left"
+                f"{len(new)} more pairs asked for, but only {self.remaining} of the budget of {self.budget} are left"
             )
         start = 0
         while start < len(new):
@@ -77,10 +77,10 @@ class Meter:
     def check_deadline(self) -> None:
         """Refuse to continue after the deadline."""
         if self._deadline is not None and self._deadline.seconds_left <= 0:
-            raise DeadlineError(f"the deadline passed after {self.calls} calls")
+            raise DeadlineError(f"the deadline passed after {self.calls} pairs")
 
     def _batch_size(self) -> int:
-        """The most pairs for the next call; under a deadline as many as a share of the time left allows."""
+        """The most pairs for the next request; under a deadline as many as a share of the time left allows."""
         most = max(1, int(min(self._scorer.rules.batch_size, self._scorer.calls_left)))
         if self._deadline is None:
             return most

@@ -1,6 +1,6 @@
 """The feedback model: offsets and vectors of items, fitted to the query log together with the anchor queries.
 
-Reads exact scores of searches and of anchor queries, feeds `posterior.py`. Costs no calls."""
+Reads exact scores of searches and of anchor queries, feeds `posterior.py`. Costs no pairs."""
 
 from __future__ import annotations
 

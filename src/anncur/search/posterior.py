@@ -145,7 +145,7 @@ class PosteriorSearch:
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
 
     def recall_features(self, ks: Sequence[int]) -> FloatMatrix:
-        """Signs of how much of the true top k has been scored, for `Calibration`. (n_queries, len(ks), N_SIGNS)
+        """What tells how much of the true top k has been scored. (n_queries, len(ks), N_RECALL_FEATURES)
 
         The recall that the posterior itself expects; the share of the best so far that came late, because where good
         ones still come in, more are to be expected; and how far exact scores were from their posterior means."""

@@ -65,9 +65,9 @@ def _curve(record: dict[str, Any]) -> RecallCurve:
 
 
 def _settings(record: dict[str, Any]) -> PosteriorSettings:
-    if "weight" not in record and "retriever_weight" not in record:  # before these could be set, searches did this
-        n_initial = record["first"] if record.pop("opens", False) else 0
-        record = {"weight": 1.0, "opening": n_initial, **record}
+    opens = record.pop("opens", False)
+    if "first" in record:  # before these two could be set, searches did this
+        record = {"weight": 1.0, "opening": record["first"] if opens else 0, **record}
     named = {OLDER_NAMES.get(name, name): value for name, value in record.items()}
     coefficients = tuple((name, tuple(values)) for name, values in named.pop("coefficients"))
     return PosteriorSettings(**named, coefficients=coefficients)

@@ -122,6 +122,12 @@ def record_newest(folder: Path, number: int) -> None:
     write_file(folder / MANIFESTS / NEWEST, _signed(str(number).encode()))
 
 
+def restore_newest(folder: Path) -> None:
+    """Record the newest version that verifies, where that isn't recorded. Needs the lock."""
+    if newest_damage(folder):
+        record_newest(folder, newest_manifest(folder).version)
+
+
 def newest_damage(folder: Path) -> list[str]:
     """What is wrong with the record of the newest version, if anything."""
     number = _recorded_newest(folder)
