@@ -100,6 +100,12 @@ def test_anncur_is_imported_where_there_is_no_fcntl() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_the_command_line_needs_no_extra() -> None:
+    extras = ["torch", "transformers", "scipy", "matplotlib", "ir_measures", "sentence_transformers", "pandas"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import anncur.cli.main"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_importing_anncur_takes_less_than_half_a_second() -> None:
     """Of the processor, so that it is the same on a busy machine."""
     program = "import time; start = time.process_time(); import anncur; print(time.process_time() - start)"

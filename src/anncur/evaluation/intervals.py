@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from anncur.arrays import FloatVector
+from anncur.errors import InputError
 from anncur.evaluation.rows import Row, grouped, mean, select
 from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.search.methods import Exhaustive
@@ -55,8 +55,16 @@ def clustered_interval(values: FloatVector, groups: Sequence[object], *, confide
     if n_groups < 2:
         return Interval(mean_value, -np.inf, np.inf)
     error = float(np.sqrt(n_groups / (n_groups - 1) * np.square(sums).sum())) / len(values)
-    reach = float(stdtrit(n_groups - 1, 0.5 + confidence / 2)) * error
+    reach = _student_quantile(n_groups - 1, 0.5 + confidence / 2) * error
     return Interval(mean_value, mean_value - reach, mean_value + reach)
+
+
+def _student_quantile(n_degrees: int, probability: float) -> float:
+    try:
+        from scipy.special import stdtrit  # here, because it takes a while to import, and only reports need it
+    except ModuleNotFoundError as error:
+        raise InputError(f"intervals need {error.name}; run pip install 'anncur[bench]'") from error
+    return float(stdtrit(n_degrees, probability))
 
 
 def recall_interval(rows: Sequence[Row], documents: Sequence[Row]) -> Interval:
