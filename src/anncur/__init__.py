@@ -7,6 +7,7 @@ hits = index.search("what I look for", k=10, budget=200)
 import logging
 
 from anncur.datasets.jsonl import read_items, read_queries
+from anncur.datasets.sample import load_sample
 from anncur.errors import (
     AnncurError,
     AnncurWarning,
@@ -33,12 +34,13 @@ from anncur.errors import (
 from anncur.index.index import Index, IndexInfo
 from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
 from anncur.planning.plan import BuildPlan, plan
-from anncur.planning.suitability import Suitability
+from anncur.planning.suitability import Suitability, TuningReport
 from anncur.progress import Progress, ProgressLike
 from anncur.ranking import Hit, Hits, Round
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.loading import RetrieverLike
 from anncur.scorers.base import PreparingScorer, Scorer, ScorerLike
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scores import ScoreMatrix
 from anncur.search.adacur import Adacur
@@ -69,6 +71,7 @@ __all__ = [
     "Exhaustive",
     "FileFormatError",
     "FingerprintError",
+    "GuardedScorer",
     "Hit",
     "Hits",
     "Index",
@@ -102,8 +105,10 @@ __all__ = [
     "SpendCapError",
     "StorageError",
     "Suitability",
+    "TuningReport",
     "UnknownIdError",
     "UnstableScorerWarning",
+    "load_sample",
     "load_scorer",
     "plan",
     "read_items",

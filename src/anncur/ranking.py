@@ -84,7 +84,7 @@ class Hits(Sequence[Hit]):
     def __repr__(self) -> str:
         best = ", ".join(f"{hit.id!r}: {hit.score:.4g}" for hit in self.hits[:SHOWN])
         more = f", … {len(self.hits)} in all" if len(self.hits) > SHOWN else ""
-        return f"<anncur.Hits {{{best}{more}}}, {self.calls} calls{', partial' if self.is_partial else ''}>"
+        return f"<anncur.Hits {{{best}{more}}}, {self.calls} pairs{', partial' if self.is_partial else ''}>"
 
     def _repr_html_(self) -> str:
         from anncur.notebook import hits_html

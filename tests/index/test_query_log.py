@@ -15,7 +15,7 @@ from anncur.arrays import FloatMatrix
 from anncur.errors import AnncurWarning, DamagedWarning, InputError, StorageError
 from anncur.index.folder import FolderBackend
 from anncur.index.memory import MemoryBackend
-from anncur.storage.manifest import FEEDBACK_ITEMS, newest_manifest
+from anncur.storage.manifest import FEEDBACK_ITEMS
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch, QueryLog
 from worlds import World, low_rank_scores
 
@@ -278,14 +278,6 @@ def test_gc_leaves_the_query_log_and_the_feedback_model(tmp_path: Path, make_wor
     opened = anncur.Index.open(tmp_path / "x.anncur", world.scorer, retrievers=[Weak(world)])
     assert opened.digest() == digest
     assert opened.learn() == 16
-
-
-def test_the_format_stays_what_older_readers_read(tmp_path: Path, make_world: MakeWorld) -> None:
-    """They take from `learned/` the files that they know, and pass over the others."""
-    fitted(tmp_path / "x.anncur", make_world())
-    manifest = newest_manifest(tmp_path / "x.anncur")
-    assert manifest.format == 1
-    assert any(name.endswith(FEEDBACK_ITEMS) for name in manifest.files)
 
 
 def test_a_search_asked_twice_counts_once_and_anchor_queries_not_at_all(make_world: MakeWorld) -> None:

@@ -151,9 +151,11 @@ def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows
             shown = f"  {hit.score:6.2f}  {hit.item.title}: {hit.item.text}"
             out.print(shown, markup=False, no_wrap=True, overflow="ellipsis")
     out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
-    out.print("All scores are the built-in cross-encoder's. Those of the test queries are stored; of them,")
-    out.print(f"{N_CHECKED} were computed again just now (largest difference {difference:.0e}). BM25 and TF-IDF look")
-    out.print("for the mention alone: with its context they would find less.\n")
+    out.print(
+        "All scores are the built-in cross-encoder's. Those of the test queries are stored; "
+        f"{N_CHECKED} of them were computed again just now (largest difference {difference:.0e}). BM25 and TF-IDF look "
+        "for the mention alone: with its context they would find less.\n"
+    )
     out.print(OWN_DATA, markup=False, soft_wrap=True)
 
 

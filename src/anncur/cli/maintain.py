@@ -52,7 +52,7 @@ def info(
         return
     out = console()
     for name, value in described.items():
-        out.print(f"{name.replace('_', ' '):>18}  {value}", markup=False, soft_wrap=True)
+        out.print(f"{name.removeprefix('n_').replace('_', ' '):>18}  {value}", markup=False, soft_wrap=True)
     show_suitability(out, suitability)
     for line in suitability.advice:
         out.print(f"- {line}", markup=False)

@@ -3,6 +3,7 @@ them made with the built-in cross-encoder, and that scorer's exact scores for th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,21 @@ from anncur.items import Item, Query
 
 SAMPLE = Path(__file__).parent.parent / "assets" / "sample"
 SAMPLE_INDEX = SAMPLE / "animals.anncur"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Items, anchor queries and test queries, and the folder of a ready index of them, to be copied and not changed."""
+
+    items: list[Item]
+    anchor_queries: list[Query]
+    test_queries: list[Query]
+    index: Path
+
+
+def load_sample() -> Sample:
+    """The bundled sample: 2,000 animals of WordNet, and mentions of animals in running text as queries."""
+    return Sample(sample_items(), sample_anchor_queries(), sample_test_queries(), SAMPLE_INDEX)
 
 
 def sample_items() -> list[Item]:

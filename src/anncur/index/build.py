@@ -48,8 +48,12 @@ class Request:
 
 
 def check_retrievers(retrievers: Mapping[str, Retriever], items: Items, queries: Sequence[Query]) -> None:
-    """Let retrievers of the user's own fit the items, so that one that can't fails before anything is paid for."""
+    """Let retrievers of the user's own fit the items, and others load their models, so that one that can't fails before
+    anything is paid for."""
     for name, retriever in retrievers.items():
+        load = getattr(retriever, "load", None)
+        if callable(load):
+            load()
         if is_foreign(retriever):
             fitted = FittedRetriever(name, retriever, items)
             fitted.item_vectors()

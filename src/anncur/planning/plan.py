@@ -32,6 +32,7 @@ MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
 MOST_PILOT_QUERIES, LEAST_PILOT_QUERIES = 60, 12
 WARM_UP_PAIRS = 32
 SHARES = (0.02, 0.05, 0.1, 0.2)  # of the items that are scored
+AVERAGED = f"means over {SHARES[0]:.0%} to {SHARES[-1]:.0%} of the items scored"
 K = 10
 ANCHOR_METHOD = "pivoted_qr"
 SQLITE_OVERHEAD = 2  # times the texts
@@ -214,10 +215,13 @@ def _advice(recalls: list[RecallAt], n_items: int, n_queries: int, seconds: floa
     if rerank >= ours - CLEARLY:
         advice.append(
             f"plain re-ranking serves you better: on the pilot, BM25 finds {rerank:.0%} of the scorer's top {K} and "
-            f"posterior {ours:.0%}, and it needs no anchor queries; more anchor queries may turn this around"
+            f"posterior {ours:.0%} ({AVERAGED}), and it needs no anchor queries; more of these may turn this around"
         )
     else:
-        advice.append(f"on the pilot, posterior finds {ours:.0%} of the scorer's top {K}, re-ranking BM25 {rerank:.0%}")
+        advice.append(
+            f"on the pilot, posterior finds {ours:.0%} of the scorer's top {K} and re-ranking BM25 {rerank:.0%} "
+            f"({AVERAGED})"
+        )
     if by_method.get(HALF, 0.0) >= ours - CLEARLY:
         advice.append(f"half the anchor queries did as well on the pilot: take {max(1, n_queries // 2)} of them")
     if seconds > 24 * 3600:

@@ -32,7 +32,10 @@ def draw_recall(tuned: Tuned, file: Path) -> Path:
     ks = [k for k in KS if k <= depth]
     if not ks:
         raise InputError("there is nothing to draw yet; run `anncur tune`, with at least 4 anchor queries")
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise InputError(f"drawing needs {error.name}; run pip install 'anncur[plots]'") from error
 
     figure = Figure(figsize=(9, 6.5), layout="constrained")
     panels = figure.subplots(-(-len(ks) // 2), min(2, len(ks)), sharex=True, sharey=True, squeeze=False)

@@ -31,20 +31,21 @@ class DualEncoderRetriever:
         self._source = source
         self._model: Cache[DualEncoder] = Cache()  # shared by copies, which are fitted to other items
 
+    def load(self) -> DualEncoder:
+        """Read the model, once for all copies; an error where it or its extra is missing."""
+        return self._model.get(None, lambda: _load(self._source))
+
     def fit(self, items: Iterable[Item]) -> None:
-        self._item_vectors = self._get_model().embed_items(list(items))
+        self._item_vectors = self.load().embed_items(list(items))
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
         if self._source == MINILM:
             queries = [query.mention_alone() for query in queries]
-        return self._get_model().embed_queries(queries) @ self._item_vectors.T
+        return self.load().embed_queries(queries) @ self._item_vectors.T
 
     def item_vectors(self) -> FloatMatrix:
         """As the dual encoder embeds them."""
         return self._item_vectors
-
-    def _get_model(self) -> DualEncoder:
-        return self._model.get(None, lambda: _load(self._source))
 
 
 def minilm_folder() -> Path:

@@ -188,7 +188,7 @@ class GuardedScorer:
 
     def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
         self._spend.add(len(items), cap=self.rules.max_calls, fingerprint=self.fingerprint)
-        remedy = "; for a scorer that fails now and then, pass load_scorer(…, retries=3)"
+        remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
         with self._foreign(f"on {len(items)} pairs of {query.marked_text!a:.60}", remedy):
             answer = self._scorer.score(query, items)
             if isinstance(answer, Iterator):

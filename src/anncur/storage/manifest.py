@@ -19,7 +19,7 @@ from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.storage.files import FileRecord, publish_file, read_file, write_file
 
-FORMATS = (1, 2)  # that we read; 2 where a scorer has prepared the items
+FORMATS = (1, 2, 3)  # that we read; 2 had what a scorer prepared, 3 has the settings of version 0.2
 MANIFESTS, DERIVED, QUERIES = "manifests", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
 TUNED = "tuned.json"
@@ -63,15 +63,10 @@ class Manifest:
     ranks_shape: tuple[int, ...]
     files: Mapping[str, FileRecord]
 
-    @property
-    def format(self) -> int:
-        """The oldest format that holds all of this, so that no reader is turned away without need."""
-        return 2 if any(name.endswith(f"/{PREPARED}") for name in self.files) else 1
-
     def encode(self) -> bytes:
         """JSON, and a line with its hash."""
         fields = {RENAMED.get(name, name): value for name, value in asdict(self).items()}
-        return _signed(json.dumps({"format": self.format, **fields}, indent=1, sort_keys=True).encode())
+        return _signed(json.dumps({"format": FORMATS[-1], **fields}, indent=1, sort_keys=True).encode())
 
     @classmethod
     def decode(cls, content: bytes, path: Path) -> Manifest:
@@ -82,7 +77,7 @@ class Manifest:
         fields: dict[str, Any] = json.loads(body)
         found = fields.pop("format")
         if found not in FORMATS:
-            known = " and ".join(map(str, FORMATS))
+            known = ", ".join(map(str, FORMATS))
             raise InputError(f"{path} has format {found}, this version of anncur reads {known}; update anncur")
         fields = {ORIGINAL.get(name, name): value for name, value in fields.items()}
         fields["segments"] = tuple(Segment(s["name"], tuple(s["removed"])) for s in fields["segments"])

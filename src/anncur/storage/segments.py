@@ -181,10 +181,21 @@ def _restore_segment(folder: Path, name: str, spec: ScoreSpec, staged: Path) -> 
 def _check_welcome(folder: Path, spec: ScoreSpec) -> None:
     """Refuse to begin beside another index or an unfinished one: most likely that was meant to be resumed."""
     if is_whole_index(folder):
-        raise InputError(f"{folder} holds another index; add to it, or choose another place")
+        first = newest_manifest(folder).segments[0].name
+        difference = _difference(folder / SEGMENTS / first, spec)
+        raise InputError(f"{folder} holds another index{difference and f' ({difference})'}; choose another place")
     for segment in unpublished_segments(folder):
-        try:
-            ScoreSpec.from_json((segment / SPEC).read_bytes()).check_same(spec)
-        except (ResumeError, FingerprintError) as error:
-            hint = f"{folder} holds an unfinished build, and {error}; `anncur gc --unpublished` drops it"
-            raise type(error)(hint) from None
+        difference = _difference(segment, spec)
+        if difference:
+            raise ResumeError(
+                f"{folder} holds an unfinished build, and {difference}; `anncur gc --unpublished` drops it"
+            )
+
+
+def _difference(segment: Path, spec: ScoreSpec) -> str:
+    """What a segment was begun with that differs from a spec, in words; empty where nothing does."""
+    try:
+        ScoreSpec.from_json((segment / SPEC).read_bytes()).check_same(spec)
+    except (ResumeError, FingerprintError, DamagedError, OSError) as error:
+        return str(error)
+    return ""
