@@ -6,8 +6,8 @@ import contextlib
 import functools
 import math
 import os
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def _asked_for() -> float:
     return int(asked) if asked.isdecimal() else math.inf
 
 
-WITH_BLAS = ("numpy", "scipy.linalg", "torch")  # modules that bring one of their own
+SECONDS_BETWEEN_LOOKS = 1.0  # for libraries that were loaded meanwhile: a look takes a millisecond
 _LIMITING = threading.Lock()
 
 
@@ -63,13 +63,13 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     try:
-        with _thread_pools(*(name in sys.modules for name in WITH_BLAS)).limit(limits=1, user_api="blas"):
+        with _thread_pools(int(time.monotonic() / SECONDS_BETWEEN_LOOKS)).limit(limits=1, user_api="blas"):
             yield
     finally:
         _LIMITING.release()
 
 
-@functools.cache
-def _thread_pools(*are_loaded: bool) -> threadpoolctl.ThreadpoolController:
-    """Found once for the modules that are loaded, because looking for libraries takes a millisecond."""
+@functools.lru_cache(maxsize=1)
+def _thread_pools(look: int) -> threadpoolctl.ThreadpoolController:
+    """The libraries that are loaded, found once for each `look`."""
     return threadpoolctl.ThreadpoolController()

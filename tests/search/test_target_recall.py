@@ -33,7 +33,9 @@ def make_indexes(rank: int, noise: float, retrievers: tuple[str, ...]) -> list[t
 
 
 @pytest.mark.parametrize("retrievers", [(), ("bm25",)], ids=["no retriever", "bm25"])
-@pytest.mark.parametrize(("rank", "noise"), [(3, 0.0), (12, 0.2)], ids=["rank 3", "rank 12"])
+@pytest.mark.parametrize(
+    ("rank", "noise"), [(3, 0.0), pytest.param(12, 0.2, marks=pytest.mark.slow)], ids=["rank 3", "rank 12"]
+)
 def test_the_mean_recall_reaches_the_target_for_any_k(rank: int, noise: float, retrievers: tuple[str, ...]) -> None:
     indexes = make_indexes(rank, noise, retrievers)
     for k in KS + KS_BETWEEN:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from anncur.progress import silent
 from anncur.scorers import guard
 from anncur.scorers.base import ScorerLike
 from anncur.storage import items as stored_items
-from anncur.storage.manifest import newest_manifest
 
 QUERIES = [f"query {number}" for number in range(12)]
 ITEMS = [anncur.Item(f"i{number}", f"item {number} is a thing", metadata={"n": number}) for number in range(20)]
@@ -230,14 +228,13 @@ def test_what_was_prepared_is_no_part_of_an_item() -> None:
     assert anncur.Item.from_record({"id": "a", "text": "b", "prepared": "c"}).prepared == b""
 
 
-def test_a_scorer_that_prepares_nothing_leaves_no_file_and_the_first_format(tmp_path: Path) -> None:
+def test_a_scorer_that_prepares_nothing_leaves_no_file(tmp_path: Path) -> None:
     def lengths(pairs: list[tuple[str, str]]) -> list[float]:
         return [float(len(item)) for _, item in pairs]
 
     index = build(tmp_path, lengths)
     index.add([anncur.Item("new", "a new one")])
     assert list(tmp_path.rglob("prepared*")) == []
-    assert format_of(tmp_path) == 1
 
 
 def test_a_value_may_be_empty(tmp_path: Path) -> None:
@@ -247,11 +244,6 @@ def test_a_value_may_be_empty(tmp_path: Path) -> None:
 
     index = build(tmp_path, Choosy())
     assert index.search("a query", k=20, method="exhaustive").calls == 20
-
-
-def test_an_index_with_prepared_items_has_the_second_format(tmp_path: Path) -> None:
-    build(tmp_path, TokenScorer())
-    assert format_of(tmp_path) == 2
 
 
 def test_an_older_index_takes_prepared_items_and_serves_both(tmp_path: Path) -> None:
@@ -264,12 +256,10 @@ def test_an_older_index_takes_prepared_items_and_serves_both(tmp_path: Path) -> 
     build(tmp_path, BareScorer(), ITEMS[:12])
     index = anncur.Index.open(tmp_path, Tolerant())
     index.add(ITEMS[12:])
-    assert format_of(tmp_path) == 2
     seen.clear()
     anncur.Index.open(tmp_path, Tolerant()).search("a query", method="exhaustive")
     assert seen == {item.id: b"" if item in ITEMS[:12] else Tolerant().tokens(item) for item in ITEMS}
     index.remove(ids(ITEMS[12:]))
-    assert format_of(tmp_path) == 1
 
 
 def test_building_a_finished_older_index_again_leaves_it_as_it_was(tmp_path: Path) -> None:
@@ -322,10 +312,3 @@ def test_a_pilot_scores_what_it_prepared() -> None:
     assert sorted(scorer.prepared) == sorted(ids(ITEMS))
     without = made.disk_bytes - sum(len(scorer.tokens(item)) for item in ITEMS)
     assert without == 4 * made.n_pairs + 2 * sum(len(item.full_text) for item in ITEMS) + 2**21
-
-
-def format_of(folder: Path) -> int:
-    """The format of the newest manifest."""
-    version = newest_manifest(folder).version
-    lines = (folder / "manifests" / f"{version:08}.json").read_text().splitlines()
-    return int(json.loads("\n".join(lines[:-1]))["format"])

@@ -106,6 +106,8 @@ def add(
     index: IndexArgument,
     corpus: CorpusArgument,
     scorer: OwnScorerOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -116,7 +118,7 @@ def add(
 
     - `anncur add my.anncur new.jsonl`
     """
-    opened = open_index(index, scorer, threads=threads)
+    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads)
     with show_progress(as_json=as_json) as progress:
         opened.add(read_items(corpus), progress=progress)
     _show(opened, index, as_json=as_json)

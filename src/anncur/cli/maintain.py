@@ -11,7 +11,9 @@ from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
     IndexArgument,
+    MaxCallsOption,
     OwnScorerOption,
+    RetriesOption,
     SeedOption,
     ThreadsOption,
     needs_extra,
@@ -62,6 +64,8 @@ def verify(
     index: IndexArgument,
     repair: Annotated[bool, typer.Option("--repair", help="Score damaged chunks again.")] = False,
     scorer: OwnScorerOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -73,7 +77,7 @@ def verify(
     - `anncur verify my.anncur`
     - `anncur verify my.anncur --repair`
     """
-    opened = open_index(index, scorer, threads=threads, check=False)
+    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, check=False)
     with show_progress(as_json=as_json) as progress:
         problems = opened.verify(repair=repair, progress=progress)
     if as_json:

@@ -87,13 +87,22 @@ def scorer_from(
     return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
 
 
-def open_index(path: Path, scorer: str | None = None, *, threads: int | None = None, **options: Any) -> Index:
+def open_index(
+    path: Path,
+    scorer: str | None = None,
+    *,
+    retries: int | None = None,
+    max_calls: int | None = None,
+    threads: int | None = None,
+    **options: Any,
+) -> Index:
     """An index with its scorer, by name or as the index remembers it; modules in the current folder count."""
     import_from_here()
-    if threads is None:
-        return Index.open(path, scorer, **options)
+    if retries is None and max_calls is None and threads is None:
+        return Index.open(path, scorer, **options)  # which loads it when it is needed
     name = scorer or Index.open(path, check=False).info.scorer_name
-    return Index.open(path, load_scorer(name, threads=threads), **options)
+    loaded = load_scorer(name, retries=retries, max_calls=max_calls, threads=threads)
+    return Index.open(path, loaded, **options)
 
 
 def import_from_here() -> None:

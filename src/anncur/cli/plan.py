@@ -14,8 +14,10 @@ from anncur.cli.options import (
     BatchOption,
     CorpusArgument,
     MarkedOption,
+    MaxCallsOption,
     NAnchorQueriesOption,
     QueriesOption,
+    RetriesOption,
     ScorerOption,
     SeedOption,
     ThreadsOption,
@@ -40,6 +42,8 @@ def plan(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long the pilot may score.")] = 60.0,
     batch_size: BatchOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -56,7 +60,7 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --n-anchor-queries 200 --seconds 20`
     """
-    guarded = scorer_from(scorer, batch_size=batch_size, threads=threads)
+    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed, marked=marked)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(

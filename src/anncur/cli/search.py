@@ -11,7 +11,15 @@ import typer
 from rich.console import Console
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import IndexArgument, OwnScorerOption, SeedOption, ThreadsOption, open_index
+from anncur.cli.options import (
+    IndexArgument,
+    MaxCallsOption,
+    OwnScorerOption,
+    RetriesOption,
+    SeedOption,
+    ThreadsOption,
+    open_index,
+)
 from anncur.datasets.jsonl import read_queries
 from anncur.datasets.trec import TREC_SUFFIXES, write_run
 from anncur.errors import InputError
@@ -54,6 +62,8 @@ def search(
         ),
     ] = None,
     scorer: OwnScorerOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -69,7 +79,15 @@ def search(
     - `anncur search animals.anncur --queries queries.jsonl --out answers.trec`
     """
     asked = _asked(query, queries, out, marked=marked)
-    opened = open_index(index, scorer, threads=threads, log_queries=log_queries, explore=explore)
+    opened = open_index(
+        index,
+        scorer,
+        retries=retries,
+        max_calls=max_calls,
+        threads=threads,
+        log_queries=log_queries,
+        explore=explore,
+    )
     with show_progress(as_json=as_json) as progress:
         answers = opened.search_many(
             asked,

@@ -23,7 +23,7 @@ class Sample:
     items: list[Item]
     anchor_queries: list[Query]
     test_queries: list[Query]
-    index: Path
+    index_path: Path
 
 
 def load_sample() -> Sample:

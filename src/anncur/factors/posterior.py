@@ -6,7 +6,7 @@ An item has an offset and a vector, a query a vector of its own, and
 
 Item vectors are the item's centred scores under the anchor queries, so that the anchor queries' own vectors, and by
 the same measure those of other queries, have a standard normal distribution: that is the prior. Exact scores turn it
-into the posterior, which is least squares held back by the prior, and so never ill-conditioned.
+into the posterior, which is least squares regularised by the prior, and so never ill-conditioned.
 
 Reads exact scores, feeds `search/posterior.py` and `least_squares.py`. Pure NumPy: no files, no models. Systems are
 solved in float64; products are in float32 where the noise is far above its rounding."""
@@ -72,9 +72,9 @@ def centred_items(anchor_scores: FloatMatrix, fitted: FloatMatrix | None = None)
     scale = 1 / np.sqrt(max(1, n_queries - 1))
     for start in range(0, n_items if n_queries else 0, ITEMS_AT_ONCE):
         part = slice(start, start + ITEMS_AT_ONCE)
-        rest = anchor_scores[part] if fitted is None else anchor_scores[part] - fitted[part]
-        offsets[part] = rest.mean(axis=1)
-        vectors[part] = (rest - offsets[part, None]) * scale
+        residuals = anchor_scores[part] if fitted is None else anchor_scores[part] - fitted[part]
+        offsets[part] = residuals.mean(axis=1)
+        vectors[part] = (residuals - offsets[part, None]) * scale
     return offsets, _principal(vectors, MOST_COMPONENTS)
 
 
@@ -88,7 +88,7 @@ def item_model(
 ) -> ItemModel:
     """The model of items with these offsets and vectors.
 
-    `embeddings`, (n_items, any width), are another retriever's view of which items are alike; `embedding_share` of the
+    `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
     variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
     of an item."""
     variance = mean_square(vectors)
@@ -106,11 +106,11 @@ def noise_of(noise_share: float, variance: float) -> float:
 def _joined(
     vectors: FloatMatrix, variance: float, embeddings: FloatMatrix, embedding_share: float
 ) -> tuple[FloatMatrix, float]:
-    """Vectors with side vectors beside them, and the mean variance, which stays as it was."""
+    """Vectors with embeddings beside them, and the mean variance, which stays as it was."""
     variance = variance or 1.0
     centred = _principal(embeddings - embeddings.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
-    side_scale = np.sqrt(embedding_share * variance / (mean_square(centred) or 1.0))
-    return np.hstack([np.sqrt(1 - embedding_share) * vectors, side_scale * centred]).astype(np.float32), variance
+    embedding_scale = np.sqrt(embedding_share * variance / (mean_square(centred) or 1.0))
+    return np.hstack([np.sqrt(1 - embedding_share) * vectors, embedding_scale * centred]).astype(np.float32), variance
 
 
 def _principal(vectors: FloatMatrix, most: int) -> FloatMatrix:
@@ -143,30 +143,30 @@ class QueryPosterior:
 
     def __init__(self, n_queries: int, model: ItemModel) -> None:
         self._model = model
-        self._room = np.zeros((n_queries, 0, model.width), dtype=model.precision)  # for whitened vectors
+        self._buffer = np.zeros((n_queries, 0, model.width), dtype=model.precision)  # for whitened vectors
         self._innovations = np.zeros((n_queries, 0))  # residuals given earlier items, in standard deviations
         self.query_vectors = np.zeros((n_queries, model.width))  # posterior means
 
     def observe(self, positions: Positions, residuals: FloatMatrix) -> None:
         """Take in new exact scores less their prior means; both are (n_queries, n_new)."""
         new = self._vectors(positions)
-        known = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
-        unmix = np.linalg.inv(np.linalg.cholesky(self._covariance(new, known)))
-        whitened = unmix.astype(new.dtype) @ (new - known @ self._whitened)
-        expected = (known @ self._innovations[..., None])[..., 0]
-        innovations = (unmix @ (residuals - expected)[..., None])[..., 0]
+        projected = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
+        whitening = np.linalg.inv(np.linalg.cholesky(self._covariance(new, projected)))
+        whitened = whitening.astype(new.dtype) @ (new - projected @ self._whitened)
+        expected = (projected @ self._innovations[..., None])[..., 0]
+        innovations = (whitening @ (residuals - expected)[..., None])[..., 0]
         self._append(whitened, innovations)
         self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
 
     def keep(self, rows: Positions) -> None:
         """Continue with some of the queries only."""
-        self._room, self._innovations = self._room[rows], self._innovations[rows]
+        self._buffer, self._innovations = self._buffer[rows], self._innovations[rows]
         self.query_vectors = self.query_vectors[rows]
 
     def posterior_covariance_times(self, vectors: FloatMatrix) -> FloatMatrix:
         """The posterior covariance times one vector for each query. (n_queries, width)"""
-        known = self._whitened @ vectors[..., None]
-        left: FloatMatrix = vectors - (self._whitened.mT @ known)[..., 0]
+        projected = self._whitened @ vectors[..., None]
+        left: FloatMatrix = vectors - (self._whitened.mT @ projected)[..., 0]
         return left
 
     def covariance(self, positions: Positions) -> FloatMatrix:
@@ -187,23 +187,25 @@ class QueryPosterior:
     @property
     def _whitened(self) -> FloatMatrix:
         """Of the scored items, (n_queries, n_scored, width)."""
-        return self._room[:, : self._innovations.shape[1]]
+        return self._buffer[:, : self._innovations.shape[1]]
 
     def _vectors(self, positions: Positions) -> FloatMatrix:
         """(n_queries, n, width)"""
-        return self._model.vectors[positions].astype(self._room.dtype, copy=False)
+        return self._model.vectors[positions].astype(self._buffer.dtype, copy=False)
 
-    def _covariance(self, vectors: FloatMatrix, known: FloatMatrix) -> FloatMatrix:
-        """Of the scores of items, from their vectors and what the scored ones tell of them. (n_queries, n, n)"""
-        left = (vectors @ vectors.mT - known @ known.mT).astype(np.float64)
+    def _covariance(self, vectors: FloatMatrix, projected: FloatMatrix) -> FloatMatrix:
+        """Of the scores of items, from their vectors and their products with the scored ones. (n_queries, n, n)"""
+        left = (vectors @ vectors.mT - projected @ projected.mT).astype(np.float64)
         return left + self._model.noise * np.eye(left.shape[1])
 
     def _append(self, whitened: FloatMatrix, innovations: FloatMatrix) -> None:
         """Room grows by doubling, so that what is there is seldom copied."""
         n_scored, n_all = self._innovations.shape[1], self._innovations.shape[1] + innovations.shape[1]
-        if n_all > self._room.shape[1]:
-            more = np.empty((len(self._room), max(n_all, 2 * n_scored), self._room.shape[2]), dtype=self._room.dtype)
+        if n_all > self._buffer.shape[1]:
+            more = np.empty(
+                (len(self._buffer), max(n_all, 2 * n_scored), self._buffer.shape[2]), dtype=self._buffer.dtype
+            )
             more[:, :n_scored] = self._whitened
-            self._room = more
-        self._room[:, n_scored:n_all] = whitened
+            self._buffer = more
+        self._buffer[:, n_scored:n_all] = whitened
         self._innovations = np.concatenate([self._innovations, innovations], axis=1)

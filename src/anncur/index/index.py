@@ -342,8 +342,9 @@ class Index:
         return len(self.items)
 
     def __contains__(self, item_id: object) -> bool:
+        wanted = item_id.id if isinstance(item_id, Item) else item_id
         try:
-            return self.items.position(str(item_id)) >= 0
+            return isinstance(wanted, str) and self.items.position(wanted) >= 0
         except UnknownIdError:
             return False
 

@@ -118,8 +118,8 @@ class PosteriorModel:
         if len(self._queries) < LEAST_ANCHORS:
             return ItemModel(feedback.offsets, feedback.vectors, feedback.noise)
         residuals = anchor_residuals(self.anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
-        fitted = self._fit(residuals, feedback_part(feedback, residuals), settings)
-        return join(feedback, fitted, noise_share=settings.noise_share)
+        residual_model = self._fit(residuals, feedback_part(feedback, residuals), settings)
+        return join(feedback, residual_model, noise_share=settings.noise_share)
 
     def _fit(self, scores: FloatMatrix, fitted: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
         name = settings.embeddings_of

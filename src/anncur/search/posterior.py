@@ -1,8 +1,9 @@
 """The default method: score the best guesses of a Gaussian posterior, in rounds.
 
 Before a search, the score estimate of an item is its prior mean: its offset, and what cheap retrievers predict for the
-query. Each round scores the items with the highest posterior mean that were not scored yet, and the exact scores
-update the posterior (`factors/posterior.py`). Estimates its own recall, calibrated on held-out anchor queries."""
+query. The first round scores what retrievers rank highest, if there are any; every other one the items with the highest
+posterior mean that were not scored yet. The exact scores update the posterior (`factors/posterior.py`). The method
+estimates its own recall, calibrated on held-out anchor queries."""
 
 from __future__ import annotations
 
