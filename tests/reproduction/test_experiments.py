@@ -24,6 +24,8 @@ from worlds import HashedVectors
 
 TIMES = {"seconds", "version", "commit", "hardware", "numpy"}
 
+pytestmark = pytest.mark.slow  # the paper's experiments, each on a small world
+
 
 def with_distilled(name: str) -> PaperStudy:
     """A study with a second retriever, of this name."""

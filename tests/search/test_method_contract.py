@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import tracemalloc
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -27,12 +27,21 @@ VARIANTS: dict[str, str | Method] = {
     "axn, inductive": Axn(kind="inductive", n_rounds=3),
 }
 RETRIEVERS = ("bm25", "tfidf", HashedVectors())
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(params=list(VARIANTS))
 def method(request: pytest.FixtureRequest) -> str | Method:
     return VARIANTS[request.param]
+
+
+@functools.cache
+def indexed(n_queries: int, n_items: int, n_anchors: int, shuffle: bool = False) -> tuple[World, anncur.Index]:
+    """A world and its index, made once for all methods: none of them changes it."""
+    world = World(low_rank_scores(n_queries, n_items, rank=5, noise=0.1))
+    if shuffle:
+        order = np.random.default_rng(1).permutation(n_items)
+        world.items = [world.items[position] for position in order]
+    return world, world.index(n_anchors, retrievers=RETRIEVERS)
 
 
 @st.composite
@@ -82,9 +91,8 @@ def test_no_method_exceeds_its_budget_in_5000_cases(world: World, k: int, budget
     check_budgets(world, k, budget, data.draw(st.integers(1, len(world.queries) - 1)))
 
 
-def test_ranking_is_brute_force_when_the_budget_covers_every_item(make_world: MakeWorld, method: str | Method) -> None:
-    world = make_world(n_queries=20, n_items=150)
-    index = world.index(16, retrievers=RETRIEVERS)
+def test_ranking_is_brute_force_when_the_budget_covers_every_item(method: str | Method) -> None:
+    world, index = indexed(20, 150, 16)
     for query in range(16, 20):
         hits = index.search(world.queries[query], k=150, budget=150, method=method)
         assert hits.ids == world.brute_force(query, 150)
@@ -97,29 +105,27 @@ def test_ties_come_in_the_order_of_positions(method: str | Method) -> None:
     assert hits.ids == [f"i{n}" for n in [*range(10, 20), *range(20, 30), *range(10)]]
 
 
-def test_many_queries_get_the_same_answers_as_one_by_one(make_world: MakeWorld, method: str | Method) -> None:
-    world = make_world(n_queries=90, n_items=80)
-    index = world.index(15, retrievers=RETRIEVERS)
+def test_many_queries_get_the_same_answers_as_one_by_one(method: str | Method) -> None:
+    world, index = indexed(90, 80, 15)
     queries = world.queries[15:]  # more than one block of them
     together = index.search_many(queries, k=5, budget=20, method=method)
     assert together == [index.search(query, k=5, budget=20, method=method) for query in queries]
 
 
-def test_permuting_the_items_permutes_the_answer(make_world: MakeWorld, method: str | Method) -> None:
+def test_permuting_the_items_permutes_the_answer(method: str | Method) -> None:
     """ANNCUR with a budget below the number of anchor queries, so that the scores alone choose its anchor items."""
-    world, shuffled = make_world(n_queries=40, n_items=80), make_world(n_queries=40, n_items=80)
-    shuffled.items = [world.items[position] for position in np.random.default_rng(1).permutation(80)]
     budget = 20 if method == "anncur" or isinstance(method, Anncur) else 80
     before, after = (
-        w.index(30, retrievers=RETRIEVERS).search_many(w.queries[30:], k=10, budget=budget, method=method)
-        for w in (world, shuffled)
+        index.search_many(world.queries[30:], k=10, budget=budget, method=method)
+        for world, index in (indexed(40, 80, 30), indexed(40, 80, 30, shuffle=True))
     )
     assert [hits.ids for hits in before] == [hits.ids for hits in after]
 
 
-def test_the_trace_has_every_pair_and_every_guess(make_world: MakeWorld, method: str | Method) -> None:
-    world = make_world(n_queries=20, n_items=80)
-    hits = world.index(15, retrievers=RETRIEVERS).search(world.queries[19], k=5, budget=30, method=method)
+def test_the_trace_has_every_pair_and_every_guess(method: str | Method) -> None:
+    world, index = indexed(20, 80, 15)
+    world.scorer.pairs.clear()
+    hits = index.search(world.queries[19], k=5, budget=30, method=method)
     if method == "exhaustive":
         assert hits.trace == ()  # it would be of no use, and as large as the corpus
         return

@@ -221,7 +221,7 @@ class _Bench:
             self._found_after(fold, search.scored, spent),
             spent[:, np.array(ends) - 1].mean(axis=0),
             np.stack(features) if features else np.empty((0, len(fold), len(ks), N_RECALL_FEATURES)),
-            self._recall(fold, search.scored, ends, ks),
+            self._recall(fold, search.scored, ends, ks) if with_features else np.empty((0, len(fold), len(ks))),
         )
 
     def _search(self, choice: _Choice, fold: Positions) -> PosteriorSearch:
