@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anncur.anchors import check_method
+from anncur.cli.options import anchor_queries_from
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
-from anncur.items import Corpus, Item, Query, TextDigest, as_queries
+from anncur.items import Corpus, Item, Query, TextDigest, as_queries, metadata_json
 
 plain_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00[]\\"), min_size=1)
 
@@ -163,3 +167,28 @@ def test_the_digest_differs_by_order_and_borders() -> None:
         digest(Item("a", "xy", metadata={"n": 1}), Item("b", "z")),
     }
     assert len(digests) == 5
+
+
+@pytest.mark.parametrize("metadata", [{"note": "\ud800"}, {"\udfff": 1}, {"deep": [{"er": "a\udc00b"}]}])
+def test_a_lone_surrogate_in_the_metadata_is_refused(metadata: dict[str, object]) -> None:
+    with pytest.raises(InvalidTextError, match="item 'a': metadata holds the lone surrogate U"):
+        TextDigest().add_item(Item("a", "text", metadata=metadata))
+
+
+def test_any_other_text_may_be_in_the_metadata() -> None:
+    metadata = {"zero": "\0", "bat": "\U0001f987", "line": "a\nb"}
+    assert json.loads(metadata_json(Item("a", "text", metadata=metadata))) == metadata
+
+
+@pytest.mark.parametrize("method", [["random"], {}, None, 1, b"random", "best"])
+def test_a_way_to_choose_anchors_that_there_is_not_is_refused(method: object) -> None:
+    with pytest.raises(InputError, match="anchors must be one of"):
+        check_method(method)
+
+
+@pytest.mark.parametrize("n_anchor_queries", [0, -1, -5])
+def test_fewer_than_one_anchor_query_is_refused(tmp_path: Path, n_anchor_queries: int) -> None:
+    (tmp_path / "queries.txt").write_text("one\ntwo\nthree\n")
+    with pytest.raises(InputError, match=f"--n-anchor-queries must be at least 1, got {n_anchor_queries}"):
+        anchor_queries_from(tmp_path / "queries.txt", n_anchor_queries, 0, marked=False)
+    assert len(anchor_queries_from(tmp_path / "queries.txt", 2, 0, marked=False)) == 2

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from rich.console import Console
 
-from anncur.progress import Lines, TerminalBar, json_line, plain_line
+from anncur.errors import InputError
+from anncur.progress import Lines, TerminalBar, json_line, plain_line, showing
 
 
 class Clock:
@@ -74,3 +77,16 @@ def test_a_terminal_shows_a_bar_per_stage() -> None:
         bar("scoring", 5, 10)
         bar("tuning", 1, 4)
     assert all(shown in out.getvalue() for shown in ("scoring", "5/10", "tuning", "1/4", "time left"))
+
+
+@pytest.mark.parametrize("progress", [1, 0, "yes", [print]])
+def test_anything_but_a_truth_or_a_function_is_refused(progress: Any) -> None:
+    with pytest.raises(InputError, match="progress must be None, True, False, or a function"), showing(progress):
+        raise AssertionError("refused before anything begins")
+
+
+def test_a_function_of_the_users_own_is_called() -> None:
+    calls: list[tuple[str, int, int]] = []
+    with showing(lambda *call: calls.append(call)) as shown:
+        shown("scoring", 1, 2)
+    assert calls == [("scoring", 1, 2)]

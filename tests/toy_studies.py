@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 import anncur
-from anncur.evaluation.rows import Cell, Row
+from anncur.evaluation.experiments import Experiment, run_experiments
+from anncur.evaluation.rows import Cell, Row, RowFile
 from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.evaluation.study import Sizes, Study
 from anncur.evaluation.worlds import ScoredWorld
@@ -16,6 +19,8 @@ from anncur.reproduction.study import ItemQueries, PaperSizes, PaperStudy
 from anncur.retrievers.stored import StoredRetriever
 from worlds import HashedVectors, low_rank_scores
 
+TIMES = {"seconds", "version", "commit", "hardware", "numpy"}
+AnyStudy = TypeVar("AnyStudy", bound=Study)
 N_QUERIES, N_ITEMS, N_ITEM_QUERIES = 60, 150, 20
 SIZES = Sizes(ks=(1, 5), budgets=(10, 40), n_anchor_queries=30, n_tests=20, n_seeds=1)
 PAPER_SIZES = PaperSizes(
@@ -57,6 +62,38 @@ def other_head(study: PaperStudy) -> PaperStudy:
     scores = np.random.default_rng(1).normal(size=study.world.exact_scores.shape).astype(np.float32)
     world = replace(study.world, exact_scores=scores, scorer_name="toy-cls")
     return PaperStudy(world, study.retrievers, study.sizes)
+
+
+def add_distilled(study: AnyStudy, name: str) -> AnyStudy:
+    """The study with a second retriever, of this name."""
+    distilled = StoredRetriever(HashedVectors(), study.world.queries, study.world.items)
+    distilled.name = name
+    return replace(study, retrievers=[*study.retrievers, distilled])
+
+
+def measure(study: AnyStudy, experiments: Mapping[str, Experiment[AnyStudy]], name: str, folder: Path) -> list[Row]:
+    """The rows of one experiment."""
+    file = RowFile(folder / "rows.jsonl")
+    run_experiments(study, file, {name: experiments[name]})
+    return file.rows
+
+
+def without_times(rows: list[Row]) -> list[tuple[Any, Any]]:
+    """Cells and values, but for those that differ from run to run."""
+    return [(row.cell, {name: value for name, value in row.values.items() if name not in TIMES}) for row in rows]
+
+
+def check_rerun(
+    study: AnyStudy, experiments: Mapping[str, Experiment[AnyStudy]], name: str, rows: list[Row], folder: Path
+) -> None:
+    """A fixed seed gives the same rows twice, and a rerun makes none."""
+    again = measure(study, experiments, name, folder)
+    assert again
+    assert without_times(again) == without_times(rows)
+    assert run_experiments(study, RowFile(folder / "rows.jsonl"), {name: experiments[name]}) == 0
+    cells = [row.cell for row in rows]
+    expected = {("toy", "toy-emb", name, study.data)}
+    assert {(cell.world, cell.scorer, cell.experiment, cell.data) for cell in cells} == expected
 
 
 def scoreboard_rows(found: dict[str, list[list[int]]], k: int = 4) -> list[Row]:

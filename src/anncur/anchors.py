@@ -40,9 +40,9 @@ def sample_positions(n_items: int, rng: np.random.Generator) -> Positions:
     return np.sort(rng.choice(n_items, MOST_CONSIDERED, replace=False))
 
 
-def check_method(method: str) -> None:
+def check_method(method: object) -> None:
     """Refuse a method that there isn't."""
-    if method not in ANCHOR_METHODS:
+    if not isinstance(method, str) or method not in ANCHOR_METHODS:
         raise InputError(f"anchors must be one of {', '.join(ANCHOR_METHODS)}, got {method!r}")
 
 

@@ -248,13 +248,17 @@ def duplicate_id(item_id: str, first: int, second: int) -> DuplicateIdError:
     )
 
 
-def check_new(item: Item, there: Items) -> None:
-    """Refuse an item whose id is taken."""
+def is_taken(item_id: str, there: Items) -> bool:
+    """Whether an item has this id."""
     try:
-        there.position(item.id)
+        return there.position(item_id) >= 0
     except UnknownIdError:
-        return
-    raise DuplicateIdError(f"the index already has an item with the id {_shown(item.id)}; remove that first")
+        return False
+
+
+def taken_id(item_id: str) -> DuplicateIdError:
+    """The error for a new item whose id is taken."""
+    return DuplicateIdError(f"the index already has an item with the id {_shown(item_id)}; remove that first")
 
 
 class TextDigest:
@@ -289,9 +293,11 @@ def digest_items(items: Iterable[Item]) -> str:
 def metadata_json(item: Item) -> str:
     """An item's metadata as text, the same text for the same metadata."""
     try:
-        return json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
+        text = json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}") from error
+    _check_text(text, field="metadata", owner=("item", item.id))
+    return text
 
 
 _BRACKET = re.compile(r"(?<!\\)\[")

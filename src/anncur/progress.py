@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TextIO, TypeAlias
 
+from anncur.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -42,8 +44,12 @@ def showing(progress: ProgressLike) -> Iterator[Progress]:
     elif progress is None or progress is True:
         with Late(0.0 if progress else SECONDS_OF_SILENCE) as display:
             yield display
-    else:
+    elif callable(progress):
         yield progress
+    else:
+        raise InputError(
+            f"progress must be None, True, False, or a function of stage, done and total, got {progress!r}"
+        )
 
 
 class ProgressDisplay(Protocol):

@@ -65,7 +65,7 @@ class ScoreSpec:
         dtype: str = "float32",
     ) -> ScoreSpec:
         """The spec for these queries and items; without `items_per_chunk`, some fifty thousand pairs to a chunk."""
-        if dtype not in DTYPES:
+        if not isinstance(dtype, str) or dtype not in DTYPES:  # np.dtype("float32") equals "float32", but isn't JSON
             raise InputError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
         return cls(
             scorer=scorer.fingerprint,
@@ -206,17 +206,18 @@ class ScoreMatrix:
         counter = _Counter(progress, total=sum(sizes))
         for chunk, size in zip(mine, sizes, strict=True):
             values = self._read_or_empty(chunk)
-            n_missing = int(np.isnan(values).sum())
-            counter.add(size - n_missing)
-            if n_missing:
-                items = Corpus(items_at(*self.spec.chunk_range(chunk)))
-                if known is not None:
-                    values = np.where(np.isnan(values), known(items, queries), values).astype(values.dtype)
-                write = partial(self._chunks.write, chunk, values)
-                try:
-                    _fill_values(values, items, queries, scorer, counter=counter, flush=_Flush(write))
-                finally:  # whatever happened, keep what was paid for
-                    write()
+            if not np.isnan(values).any():
+                counter.add(size)
+                continue
+            items = Corpus(items_at(*self.spec.chunk_range(chunk)))
+            if known is not None:
+                values = _with_known(values, known(items, queries))
+            counter.add(size - int(np.isnan(values).sum()))
+            write = partial(self._chunks.write, chunk, values)
+            try:
+                _fill_values(values, items, queries, scorer, counter=counter, flush=_Flush(write))
+            finally:  # whatever happened, keep what was paid for
+                write()
 
     def copy_from(self, other: ScoreMatrix) -> None:
         """Take over all scores of a matrix with the same spec."""
@@ -323,6 +324,13 @@ def _open_array(location: str, spec: ScoreSpec) -> tensorstore.TensorStore:
 def _empty(spec: ScoreSpec, chunk: int) -> FloatMatrix:
     start, stop = spec.chunk_range(chunk)
     return np.full((stop - start, spec.n_anchor_queries), np.nan, dtype=spec.dtype)
+
+
+def _with_known(values: FloatMatrix, known: FloatMatrix) -> FloatMatrix:
+    """Values with known ones in place of NaN, but for those that their type can't hold."""
+    with np.errstate(over="ignore"):
+        stored = known.astype(values.dtype)
+    return np.where(np.isnan(values) & np.isfinite(stored), stored, values)
 
 
 class _Counter:

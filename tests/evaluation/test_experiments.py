@@ -14,29 +14,16 @@ from anncur.evaluation import scoreboard
 from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
 from anncur.evaluation.rows import Row, RowFile, select
 from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
-from anncur.retrievers.stored import StoredRetriever
-from toy_studies import N_ITEMS, N_QUERIES, make_study, make_world
+from toy_studies import N_ITEMS, N_QUERIES, add_distilled, check_rerun, make_study, make_world, measure
 from worlds import HashedVectors
-
-TIMES = {"seconds", "version", "commit", "hardware", "numpy"}
 
 
 def with_distilled(name: str) -> Study:
-    """A study with a second retriever, of this name."""
-    study = make_study()
-    distilled = StoredRetriever(HashedVectors(), study.world.queries, study.world.items)
-    distilled.name = name
-    return replace(study, retrievers=[*study.retrievers, distilled])
+    return add_distilled(make_study(), name)
 
 
 def rows_of(name: str, folder: Path, **options: Any) -> list[Row]:
-    file = RowFile(folder / "rows.jsonl")
-    run_experiments(make_study(folder / "runs", **options), file, {name: EXPERIMENTS[name]})
-    return file.rows
-
-
-def without_times(rows: list[Row]) -> list[tuple[Any, Any]]:
-    return [(row.cell, {name: value for name, value in row.values.items() if name not in TIMES}) for row in rows]
+    return measure(make_study(folder / "runs", **options), EXPERIMENTS, name, folder)
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +36,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
 def test_a_fixed_seed_gives_the_same_rows_twice_and_a_rerun_makes_none(
     name: str, measured: dict[str, list[Row]], tmp_path: Path
 ) -> None:
-    again = rows_of(name, tmp_path)
-    assert again
-    assert without_times(again) == without_times(measured[name])
-    assert run_experiments(make_study(), RowFile(tmp_path / "rows.jsonl"), {name: EXPERIMENTS[name]}) == 0
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_row_has_its_world_scorer_and_data(name: str, measured: dict[str, list[Row]]) -> None:
-    data = make_study().data
-    cells = [row.cell for row in measured[name]]
-    assert {(cell.world, cell.scorer, cell.experiment, cell.data) for cell in cells} == {("toy", "toy-emb", name, data)}
+    check_rerun(make_study(tmp_path / "runs"), EXPERIMENTS, name, measured[name], tmp_path)
 
 
 def test_no_row_mentions_the_paper(measured: dict[str, list[Row]]) -> None:

@@ -85,3 +85,15 @@ def test_an_index_is_opened_and_looked_at_without_its_scorer(tmp_path: Path) -> 
     assert index.suitability().n_items == 39
     with pytest.raises(anncur.InputError, match="pass that scorer"):
         index.search("query")
+
+
+def test_the_look_whether_a_scorer_changed_leaves_the_cap_and_deadlines_alone(tmp_path: Path) -> None:
+    anncur.Index.build(ITEMS, longer_is_better, QUERIES, path=tmp_path / "x.anncur")
+    capped = anncur.load_scorer(longer_is_better, max_calls=4)
+    assert anncur.Index.open(tmp_path / "x.anncur", capped).search("query", k=1, budget=4).calls == 4
+    free = anncur.load_scorer(longer_is_better)
+    index = anncur.Index.open(tmp_path / "x.anncur", free)
+    index.search("query", k=1, budget=5, deadline_ms=60_000)
+    assert free.calls_made == 5, "not while there is a deadline"
+    index.search("query", k=1, budget=5)
+    assert free.calls_made == 5 + 4 + 5

@@ -31,6 +31,7 @@ def test_an_index_is_a_collection_of_its_items(index: anncur.Index) -> None:
     assert "i7" in index
     assert "nobody" not in index
     assert 7 not in index
+    assert ITEMS[7] in index
     assert index["i7"] == ITEMS[7]
     assert list(index) == ITEMS
     assert [query.text for query in index.anchor_queries] == QUERIES
@@ -92,12 +93,26 @@ def test_another_process_opens_a_pickled_index_with_the_scorer_that_it_remembers
     assert run.stdout.strip() == str(opened.search("thing 3", k=2).ids)
 
 
+def test_an_index_that_was_just_built_is_pickled_with_its_named_scorer_and_rules(tmp_path: Path) -> None:
+    scorer = anncur.load_scorer("builtin", max_calls=10_000)
+    index = anncur.Index.build(ITEMS[:6], scorer, QUERIES[:2], path=tmp_path / "x.anncur")
+    again = pickle.loads(pickle.dumps(index))
+    assert again.search("thing 3", k=2).ids == index.search("thing 3", k=2).ids
+
+
+def test_anchor_scores_cannot_be_changed_by_accident(index: anncur.Index) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        index.anchor_scores()[0, 0] = 7.0
+
+
 def test_a_closed_index_is_refused(index: anncur.Index, tmp_path: Path) -> None:
     index.save(tmp_path / "x.anncur")
     with anncur.Index.open(tmp_path / "x.anncur", by_digits) as opened:
         assert len(opened) == 40
     with pytest.raises(anncur.InputError, match="closed"):
         opened.search("a 7")
+    with pytest.raises(anncur.InputError, match="closed"):
+        opened.add(["one more"])
 
 
 def test_hits_and_indexes_show_themselves_briefly_and_as_html(index: anncur.Index) -> None:

@@ -16,7 +16,7 @@ from anncur.errors import AnncurWarning, DamagedWarning, InputError, StorageErro
 from anncur.index.folder import FolderBackend
 from anncur.index.memory import MemoryBackend
 from anncur.storage.manifest import FEEDBACK_ITEMS
-from anncur.storage.query_log import FolderQueryLog, LoggedSearch, QueryLog
+from anncur.storage.query_log import FolderQueryLog, LoggedSearch, MemoryQueryLog
 from worlds import World, low_rank_scores
 
 MakeWorld = Callable[..., World]
@@ -61,7 +61,7 @@ def recall(world: World, index: anncur.Index, queries: range, budget: int, k: in
     return float(np.mean(shares))
 
 
-def query_log_of(index: anncur.Index) -> QueryLog:
+def query_log_of(index: anncur.Index) -> FolderQueryLog | MemoryQueryLog:
     assert isinstance(index._backend, (FolderBackend, MemoryBackend))
     return index._backend._query_log
 

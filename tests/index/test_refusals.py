@@ -110,3 +110,66 @@ def test_a_damaged_index_is_not_copied(world: World, tmp_path: Path) -> None:
         index.save(tmp_path / "copy.anncur")
     with pytest.raises(anncur.InputError, match="no index at"):
         anncur.Index.open(tmp_path / "copy.anncur", world.scorer)
+
+
+@pytest.mark.parametrize("on_disk", [True, False], ids=["on disk", "in memory"])
+def test_an_id_that_is_no_string_is_refused(world: World, tmp_path: Path, on_disk: bool) -> None:
+    index = anncur.Index.build(["a", "b", "c"], longer_is_better, path=tmp_path / "x.anncur" if on_disk else None)
+    for wrong in (1, ["a"], None):
+        with pytest.raises(anncur.InputError, match="an item's id is a string"):
+            index.remove([wrong])  # type: ignore[list-item]
+        with pytest.raises(anncur.InputError, match="an item's id is a string"):
+            index[wrong]  # type: ignore[index]
+    assert len(index) == 3
+
+
+def longer_is_better(pairs: list[tuple[str, str]]) -> list[float]:
+    return [float(len(item)) for _, item in pairs]
+
+
+@pytest.mark.parametrize("on_disk", [True, False], ids=["on disk", "in memory"])
+def test_bare_texts_get_numbers_that_are_free(tmp_path: Path, on_disk: bool) -> None:
+    index = anncur.Index.build(["a", "b", "c"], longer_is_better, path=tmp_path / "x.anncur" if on_disk else None)
+    index.remove(["0"])
+    index.add(["d", "e"])
+    assert [(item.id, item.text) for item in index] == [("1", "b"), ("2", "c"), ("3", "d"), ("4", "e")]
+
+
+def test_building_again_with_other_retrievers_warns_that_the_index_stays(world: World, tmp_path: Path) -> None:
+    build(world, tmp_path / "x.anncur")
+    with pytest.warns(anncur.AnncurWarning, match="was built already"):
+        anncur.Index.build(
+            world.items, world.scorer, world.queries[:12], path=tmp_path / "x.anncur", retrievers=["tfidf"]
+        )
+
+
+def test_retrievers_of_the_same_name_in_two_modules_are_told_apart(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("first_module", "second_module"):
+        (tmp_path / f"{module}.py").write_text("def score(query, items):\n    return [len(i.text) for i in items]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ["first_module:score", "second_module:score"]
+    index = anncur.Index.build(
+        world.items, world.scorer, world.queries[:12], path=tmp_path / "x.anncur", retrievers=names
+    )
+    assert index.info.retrievers == tuple(names)
+    assert len(index.search(world.queries[13], k=2)) == 2
+
+
+def test_a_damaged_file_behind_a_damaged_manifest_is_named(world: World, tmp_path: Path) -> None:
+    index = build(world, tmp_path / "x.anncur")
+    index.remove(["i3"])
+    (tmp_path / "x.anncur" / MANIFESTS / "00000002.json").write_bytes(b"{}")
+    (items,) = tmp_path.glob("x.anncur/segments/*/items.sqlite")
+    items.write_bytes(items.read_bytes()[:-1])
+    with pytest.warns(anncur.DamagedWarning), pytest.raises(anncur.DamagedError, match=r"items\.sqlite"):
+        anncur.Index.open(tmp_path / "x.anncur", world.scorer)
+
+
+@pytest.mark.parametrize("path", [None, "", 7])
+def test_a_path_that_is_none_is_refused(world: World, path: object) -> None:
+    with pytest.raises(anncur.InputError, match="path must be"):
+        anncur.Index.open(path)  # type: ignore[arg-type]
+    with pytest.raises(anncur.InputError, match="path must be"):
+        build(world, None).save(path)  # type: ignore[arg-type]

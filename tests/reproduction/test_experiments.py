@@ -12,37 +12,22 @@ import pytest
 import anncur
 from anncur.arrays import Positions
 from anncur.evaluation import scoreboard
-from anncur.evaluation.experiments import run_experiments
-from anncur.evaluation.rows import Row, RowFile, select
+from anncur.evaluation.rows import Row, select
 from anncur.reproduction import curves, matrix
 from anncur.reproduction.baselines import FixedItems, over_items, paper_variants, with_items_as_queries
 from anncur.reproduction.experiments import EXPERIMENTS
 from anncur.reproduction.study import PaperStudy
-from anncur.retrievers.stored import StoredRetriever
-from toy_studies import N_ITEMS, PAPER_SIZES, make_paper_study
-from worlds import HashedVectors
-
-TIMES = {"seconds", "version", "commit", "hardware", "numpy"}
+from toy_studies import N_ITEMS, PAPER_SIZES, add_distilled, check_rerun, make_paper_study, measure
 
 pytestmark = pytest.mark.slow  # the paper's experiments, each on a small world
 
 
 def with_distilled(name: str) -> PaperStudy:
-    """A study with a second retriever, of this name."""
-    study = make_paper_study()
-    distilled = StoredRetriever(HashedVectors(), study.world.queries, study.world.items)
-    distilled.name = name
-    return replace(study, retrievers=[*study.retrievers, distilled])
+    return add_distilled(make_paper_study(), name)
 
 
 def rows_of(name: str, folder: Path, **options: Any) -> list[Row]:
-    file = RowFile(folder / "rows.jsonl")
-    run_experiments(make_paper_study(folder / "runs", **options), file, {name: EXPERIMENTS[name]})
-    return file.rows
-
-
-def without_times(rows: list[Row]) -> list[tuple[Any, Any]]:
-    return [(row.cell, {name: value for name, value in row.values.items() if name not in TIMES}) for row in rows]
+    return measure(make_paper_study(folder / "runs", **options), EXPERIMENTS, name, folder)
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +40,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
 def test_a_fixed_seed_gives_the_same_rows_twice_and_a_rerun_makes_none(
     name: str, measured: dict[str, list[Row]], tmp_path: Path
 ) -> None:
-    again = rows_of(name, tmp_path)
-    assert again
-    assert without_times(again) == without_times(measured[name])
-    assert run_experiments(make_paper_study(), RowFile(tmp_path / "rows.jsonl"), {name: EXPERIMENTS[name]}) == 0
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_row_has_its_world_scorer_and_data(name: str, measured: dict[str, list[Row]]) -> None:
-    data = make_paper_study().data
-    cells = [row.cell for row in measured[name]]
-    assert {(cell.world, cell.scorer, cell.experiment, cell.data) for cell in cells} == {("toy", "toy-emb", name, data)}
+    check_rerun(make_paper_study(tmp_path / "runs"), EXPERIMENTS, name, measured[name], tmp_path)
 
 
 def test_the_oracle_errs_least_and_more_anchors_make_it_err_less(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 import anncur
 from anncur.arrays import FloatMatrix
+from anncur.items import Corpus
+from anncur.retrievers.base import FittedRetriever, fitted_on_use
+from anncur.retrievers.loading import load_models, load_retriever
 from worlds import World, low_rank_scores
 
 
@@ -133,3 +136,80 @@ def test_a_retriever_can_be_named_and_is_found_again_by_that_name(
     assert index.info.retrievers == (name,)
     hits = index.search(world.queries[20], k=3, budget=200, method=anncur.Rerank(name))
     assert all(len(world.items[position].text) == 19 for position in hits.trace[0].positions.tolist())
+
+
+def answering(world: World, answer: Any) -> anncur.Index:
+    """An index whose retriever gives the same answer for every query."""
+
+    class Answering(Vectors):
+        def scores(self, queries: Sequence[anncur.Query]) -> Any:
+            return answer if isinstance(answer, list) else np.stack([answer] * len(queries))
+
+    return world.index(12, retrievers=[Answering(world)])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int64, np.float16, np.float32, np.float64, np.longdouble])
+def test_numbers_of_any_type_are_ranked_highest_first(world: World, dtype: type) -> None:
+    row: Any = (np.arange(300) % 251).astype(dtype)
+    hits = answering(world, row).search(world.queries[20], k=2, budget=300, method="rerank")
+    assert hits.trace[0].positions[:2].tolist() == [250, 249], "not those of score 0, which stays 0 when it is negated"
+
+
+def test_truths_are_ranked_like_one_and_zero(world: World) -> None:
+    row = np.isin(np.arange(300), (7, 70))
+    assert sorted(answering(world, row).search("query 20", k=2, budget=2, method="rerank").ids) == ["i7", "i70"]
+
+
+@pytest.mark.parametrize(("given", "kept"), [("f4", "f4"), ("f8", "f8"), ("f2", "f4"), ("?", "f4"), ("u1", "f4")])
+def test_scores_are_single_or_double_floats(world: World, given: str, kept: str) -> None:
+    class Typed(Vectors):
+        def scores(self, queries: Sequence[anncur.Query]) -> Any:
+            return np.ones((len(queries), 300), dtype=given)
+
+    fitted = fitted_on_use({"vectors": Typed(world)}, Corpus(world.items))["vectors"]
+    assert fitted.scores([anncur.Query("query 20")]).dtype == np.dtype(kept)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [[1.0] * 300, [1.0] * 299],
+        [[], [1.0] * 300],
+        [[1.0] * 300, []],
+        [[("i1", 1.0)], [1.0] * 300],
+        [[("i1", "high")], []],
+        [[(["i1"], 1.0)], []],
+    ],
+    ids=["ragged", "empty first", "empty last", "pairs and numbers", "no number", "no id"],
+)
+def test_answers_of_mixed_kinds_are_refused_with_the_name_of_the_retriever(world: World, answer: list[Any]) -> None:
+    class Mixed(Vectors):
+        def scores(self, queries: Sequence[anncur.Query]) -> Any:
+            return answer
+
+    fitted = fitted_on_use({"vectors": Mixed(world)}, Corpus(world.items))["vectors"]
+    with pytest.raises(anncur.RetrieverError, match="the retriever vectors"):
+        fitted.scores([anncur.Query("query 20"), anncur.Query("query 21")])
+
+
+@pytest.mark.parametrize("vectors", [[[1.0, 2.0], [1.0]], [["a"]] * 300], ids=["ragged", "strings"])
+def test_item_vectors_that_are_no_matrix_of_numbers_are_refused(world: World, vectors: Any) -> None:
+    class Odd(Vectors):
+        def item_vectors(self) -> Any:
+            return vectors
+
+    fitted = FittedRetriever("vectors", Odd(world), Corpus(world.items))
+    with pytest.raises(anncur.RetrieverError, match="the retriever vectors"):
+        fitted.item_vectors()
+
+
+def test_models_are_loaded_of_our_retrievers_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading(Vectors):
+        def load(self) -> None:
+            raise AssertionError("a user's own load is not called")
+
+    load_models(Loading(world))
+    load_models(load_retriever("tfidf"))
+    monkeypatch.setattr(Loading, "__module__", "anncur.retrievers.loading")
+    with pytest.raises(AssertionError, match="not called"):
+        load_models(Loading(world))

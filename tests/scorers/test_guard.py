@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import anncur
+from anncur.cli.options import open_index
 from anncur.errors import DeadlineError, InputError, ScorerError, ScorerOutputError, SpendCapError
 from anncur.scorers.base import CallableScorer
 from anncur.scorers.guard import CallRules, Deadline, GuardedScorer
@@ -209,3 +213,73 @@ def test_a_loaded_scorer_can_be_given_other_rules_and_keeps_the_rest() -> None:
     second = anncur.load_scorer(first, max_calls=20, higher_is_better=False)
     assert second.rules == CallRules(higher_is_better=False, retries=3, max_calls=20)
     assert second.fingerprint == first.fingerprint
+
+
+class LostTensor(FakeTensor):
+    """A tensor on a device that is gone."""
+
+    def detach(self) -> FakeTensor:
+        raise RuntimeError("the device is gone")
+
+
+class LostList:
+    """An answer that fails when it is read."""
+
+    def __iter__(self) -> Iterator[float]:
+        raise RuntimeError("the device is gone")
+
+
+@pytest.mark.parametrize("answer", [LostTensor([]), LostList()])
+def test_an_answer_that_fails_when_it_is_read_is_a_failing_scorer_and_tried_again(answer: object) -> None:
+    with pytest.raises(ScorerError, match="RuntimeError: the device is gone"):
+        anncur.load_scorer(lambda _: answer).score(QUERY, ITEMS)
+    answers = iter([answer, [1.0, 2.0, 3.0, 4.0]])
+    guarded = GuardedScorer(CallableScorer(lambda _: next(answers)), CallRules(retries=1), sleep=lambda _: None)
+    assert guarded.score(QUERY, ITEMS).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_rules_keep_plain_numbers() -> None:
+    rules = CallRules(
+        batch_size=np.int64(8),  # type: ignore[arg-type]
+        retries=True,
+        retry_wait=np.float32(0.5),  # type: ignore[arg-type]
+        max_wait=2,
+        max_calls=np.uint8(9),  # type: ignore[arg-type]
+    )
+    kept = json.dumps(dataclasses.asdict(rules))
+    assert kept == json.dumps(dataclasses.asdict(CallRules(True, 8, 1, 0.5, 2.0, 9)))
+    assert CallRules().max_calls is None
+
+
+def test_a_single_pair_is_counted_in_the_singular() -> None:
+    guarded = anncur.load_scorer(lambda _: [], max_calls=1)
+    with pytest.raises(ScorerOutputError, match=r"got 0 numbers for 1 pair$"):
+        guarded.score(QUERY, ITEMS[:1])
+    with pytest.raises(SpendCapError, match=r"1 more pair would exceed the cap of 1 pair for .* \(1 was scored\)"):
+        guarded.score(QUERY, ITEMS[:1])
+    with pytest.raises(ScorerError, match="on 1 pair of 'q'"):
+        GuardedScorer(failing(1), CallRules()).score(QUERY, ITEMS[:1])
+
+
+@pytest.fixture
+def nameless(tmp_path: Path) -> Path:
+    """An index whose scorer can't be loaded by a name."""
+    path = tmp_path / "x.anncur"
+    scorer = anncur.load_scorer(lambda pairs: [0.0] * len(pairs), fingerprint="nameless")
+    anncur.Index.build(ITEMS, scorer, ["q"], path=path)
+    return path
+
+
+@pytest.mark.parametrize("rule", ["retries", "max_calls", "threads"])
+@pytest.mark.parametrize("name", [None, ""])
+def test_rules_for_a_scorer_without_a_name_ask_for_the_scorer(nameless: Path, rule: str, name: str | None) -> None:
+    with pytest.raises(InputError, match="has no name to load it by; pass --scorer"):
+        open_index(nameless, name, **{rule: 3})
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_a_scorer_without_a_name_is_missed_when_it_is_needed(nameless: Path, name: str | None) -> None:
+    opened = open_index(nameless, name)
+    assert opened.info.n_items == 4
+    with pytest.raises(InputError, match="has no name to load it by"):
+        opened.search("other")

@@ -11,7 +11,7 @@ import pytest
 import anncur
 from anncur.errors import UnstableScorerWarning
 from anncur.items import Query
-from anncur.scorers.stability import StabilityWatch
+from anncur.scorers.stability import StabilityWatch, n_different
 
 POSITIONS = np.arange(3)
 
@@ -86,3 +86,21 @@ def test_repeated_searches_notice_a_scorer_that_changes_later() -> None:
     shift[0] = 1.0
     with pytest.warns(UnstableScorerWarning):
         index.search("other")
+
+
+@pytest.mark.parametrize(("dtype", "n_changed"), [("float16", 0), ("float32", 2)])
+def test_what_storing_rounds_is_no_difference(dtype: str, n_changed: int) -> None:
+    exact = np.array([1000.3, 1000.4, 1001.0])
+    stored = exact.astype(np.float16).astype(np.float64)
+    assert n_different(stored, exact, lowest=1000.0, highest=1001.0, dtype=dtype) == n_changed
+    watch = StabilityWatch(dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        watch.observe(Query("q"), POSITIONS, stored)
+        watch.observe(Query("q"), POSITIONS, exact)
+    assert watch.report.n_different == n_changed
+
+
+def test_a_real_difference_is_noticed_in_half_precision() -> None:
+    before, now = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.5, 3.0])
+    assert n_different(before, now, lowest=1.0, highest=3.0, dtype="float16") == 1

@@ -73,3 +73,11 @@ def test_an_answer_that_ran_out_of_budget_before_its_target_is_marked_as_partial
     assert hits.calls == 20
     assert hits.is_partial
     assert not index.search(world.queries[29], k=10, budget=20).is_partial, "a budget is no promise of recall"
+
+
+def test_a_target_that_nothing_can_promise_ends_with_the_budget_alone() -> None:
+    world = World(low_rank_scores(30, 600, rank=3))
+    index = world.index(24)
+    easy, all_of_it = (index.search(world.queries[29], k=10, target_recall=target) for target in (0.95, 1.0))
+    assert all_of_it.calls > easy.calls
+    assert all_of_it.is_partial, "not every item was scored"

@@ -16,6 +16,7 @@ from anncur.datasets.jsonl import read_queries
 from anncur.errors import InputError
 from anncur.index.index import Index
 from anncur.items import Query
+from anncur.numbers import whole_number
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 
@@ -99,8 +100,10 @@ def open_index(
     """An index with its scorer, by name or as the index remembers it; modules in the current folder count."""
     import_from_here()
     if retries is None and max_calls is None and threads is None:
-        return Index.open(path, scorer, **options)  # which loads it when it is needed
+        return Index.open(path, scorer or None, **options)  # which loads it when it is needed
     name = scorer or Index.open(path, check=False).info.scorer_name
+    if not name:
+        raise InputError(f"{path} was built with a scorer that has no name to load it by; pass --scorer")
     loaded = load_scorer(name, retries=retries, max_calls=max_calls, threads=threads)
     return Index.open(path, loaded, **options)
 
@@ -113,6 +116,8 @@ def import_from_here() -> None:
 
 def anchor_queries_from(path: Path, n_anchor_queries: int | None, seed: int, *, marked: bool) -> list[Query]:
     """All queries of a file, or some of them, drawn at random."""
+    if n_anchor_queries is not None:
+        whole_number("--n-anchor-queries", n_anchor_queries, least=1)
     queries = list(read_queries(path, marked=marked))
     if not queries:
         raise InputError(f"{path} holds no queries; anchor queries are what an index is tuned on")

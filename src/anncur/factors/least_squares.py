@@ -16,7 +16,7 @@ LEAST_CUTOFF = 1e-6  # its square, the noise, stays above the rounding errors of
 def least_squares_items(vectors: FloatMatrix, *, cutoff: float, level: float = 0.0) -> ItemModel:
     """Items for least squares: all offsets are `level`, and there is hardly any noise.
 
-    Directions in which the scored items reach less far than `cutoff` times the longest item vector are taken for
+    Principal components of the scored items that are shorter than `cutoff` times the longest item vector are taken for
     noise; they are damped, not cut off. The longest of all items, because rounding errors grow with it and must stay
     below the noise."""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)

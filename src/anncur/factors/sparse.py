@@ -1,6 +1,6 @@
 """Item vectors from sparse scores: of each anchor query, only the items that a cheap retriever likes best.
 
-Reads exact scores of some pairs, feeds `search/sparse_factors.py`. Pure NumPy in float64: no files, no models, no
+Reads exact scores of some pairs, feeds `search/axn.py`. Pure NumPy in float64: no files, no models, no
 randomness; `gated.py` is the other way to item vectors.
 
 The vectors are fitted by alternating least squares rather than by gradient descent: with the queries held fixed every
@@ -75,7 +75,7 @@ def singular_start(sparse: SparseScores, n_items: int, *, width: int) -> Start:
 def factorise(sparse: SparseScores, start: Start, *, pull: float, n_sweeps: int = N_SWEEPS) -> FloatMatrix:
     """Item vectors, (n_items, width) in float32, whose products with free query vectors fit the scores.
 
-    Both are pulled towards where they start, with the weight of `pull` scores of typical items and queries; items that
+    Both are pulled towards where they start, with the weight of `pull` scores of average items and queries; items that
     no row has stay there."""
     seen = sparse.seen()
     among_seen = SparseScores(np.searchsorted(seen, sparse.items), sparse.scores)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from anncur.errors import AnncurWarning, ScorerError
-from anncur.items import Corpus, ItemLike, Items, Query
+from anncur.items import Corpus, Item, ItemLike, Items, Query, as_item, is_taken, taken_id
 from anncur.progress import Progress
 from anncur.retrievers.base import FittedRetriever, Retriever
-from anncur.retrievers.loading import is_foreign
+from anncur.retrievers.loading import is_foreign, load_models
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
 from anncur.scorers.stability import StabilityWatch
@@ -51,14 +51,25 @@ def check_retrievers(retrievers: Mapping[str, Retriever], items: Items, queries:
     """Let retrievers of the user's own fit the items, and others load their models, so that one that can't fails before
     anything is paid for."""
     for name, retriever in retrievers.items():
-        load = getattr(retriever, "load", None)
-        if callable(load):
-            load()
+        load_models(retriever)
         if is_foreign(retriever):
             fitted = FittedRetriever(name, retriever, items)
             fitted.item_vectors()
             if queries:
                 fitted.scores(queries[:1])
+
+
+def new_items(items: Iterable[ItemLike], there: Items) -> Iterator[Item]:
+    """Items as they come, refusing those whose id is taken; a bare text gets the next number that is free."""
+    number = len(there)
+    for item in items:
+        while isinstance(item, str) and is_taken(str(number), there):
+            number += 1
+        new = as_item(item, position=number)
+        if is_taken(new.id, there):
+            raise taken_id(new.id)
+        number += 1
+        yield new
 
 
 def check_stability(

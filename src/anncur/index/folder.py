@@ -26,22 +26,21 @@ from pathlib import Path
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError, LockedError, StorageError
 from anncur.index.backend import Contents
-from anncur.index.build import check_retrievers
+from anncur.index.build import check_retrievers, new_items
 from anncur.index.feedback import fit_query_log
 from anncur.index.folder_build import with_derived, write_derived
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
-from anncur.items import Item, ItemLike, as_item, check_new
+from anncur.items import ItemLike
 from anncur.progress import Progress
 from anncur.retrievers.base import Retriever, fitted_on_use
-from anncur.retrievers.loading import load_retrievers
+from anncur.retrievers.loading import load_retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
-from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, writer_lock
-from anncur.storage.items import ItemRows, StoredItems
+from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, storing, writer_lock
+from anncur.storage.items import ItemRows
 from anncur.storage.manifest import (
     DERIVED,
     FEEDBACK,
@@ -74,6 +73,7 @@ from anncur.storage.segments import (
 )
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
+from anncur.tuning.held_out import HeldScores
 
 TRIES = 20  # of reading a version while others publish and delete old ones
 REPAIR = "`anncur verify --repair` scores again what it can"
@@ -107,11 +107,12 @@ class FolderBackend:
 
     def load(self) -> Snapshot:
         for _ in range(TRIES):
+            before = versions(self.folder)
             version = self.newest()
             try:
                 return self._snapshot(version)
             except DamagedError as error:
-                if versions(self.folder)[:1] == [version.manifest.version]:
+                if versions(self.folder) == before:
                     raise DamagedError(f"{error}; {REPAIR}") from error
                 # else it was deleted while we read it, and a newer one is there
         raise StorageError(f"{self.folder} changed {TRIES} times while it was being read")
@@ -122,7 +123,7 @@ class FolderBackend:
             manifest, queries, live = version.manifest, version.queries(), version.items()
             segment = begin_segment(
                 self.folder,
-                _new_only(items, live),
+                new_items(items, live),
                 queries,
                 scorer,
                 dtype=manifest.dtype,
@@ -170,12 +171,12 @@ class FolderBackend:
 
     def save(self, folder: Path) -> None:
         check_is_ours(folder)
-        if versions(folder):
-            raise InputError(f"{folder} holds an index already; save to another place")
         version = self.newest()
         for _, problem in version.damage():
             raise DamagedError(f"{self.folder} can't be copied: {problem}; {REPAIR}")
         with writer_lock(folder):
+            if versions(folder):
+                raise InputError(f"{folder} holds an index already; save to another place")
             for name in version.manifest.files:
                 copy_file(self.folder / name, folder / name)
             publish(folder, version.manifest)
@@ -216,7 +217,8 @@ class FolderBackend:
             doomed = self._unneeded(newest_manifest(self.folder)) if versions(self.folder) else []
             doomed += self._idle_segments() if unpublished else []
             for path in doomed:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                with storing(path, 0):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [path.relative_to(self.folder).as_posix() for path in doomed]
 
     @contextlib.contextmanager
@@ -224,7 +226,7 @@ class FolderBackend:
         """Hold the lock of an index that is there."""
         if not versions(self.folder) and not unpublished_segments(self.folder):
             raise no_index(self.folder)
-        with writer_lock(self.folder):
+        with writer_lock(self.folder, remedy="try again later"):
             yield
 
     def _snapshot(self, version: Version) -> Snapshot:
@@ -243,23 +245,23 @@ class FolderBackend:
 
     def _retrievers(self, version: Version) -> dict[str, Retriever]:
         """Those that a version was built with, still to be fitted."""
-        wanted = [self.own_retrievers.get(name, name) for name in version.manifest.retrievers]
-        return dict(
-            zip(version.manifest.retrievers, load_retrievers(wanted, are_remembered=True).values(), strict=True)
-        )
+        return {
+            name: self.own_retrievers.get(name) or load_retriever(name, is_remembered=True)
+            for name in version.manifest.retrievers
+        }
 
     def _derive_again(self, version: Version, *, progress: Progress) -> Manifest:
         """The same version with what can be derived from its scores; costs no pairs."""
-        scores = _LiveScores(version.anchor_scores(), version.live_rows())
+        live = version.live_rows()
         derived = derive(
-            scores,
+            HeldScores(version.anchor_scores()),
             queries=version.queries(),
             retrievers=fitted_on_use(self._retrievers(version), version.items()),
             anchor_method=version.manifest.anchor_method,
             seed=version.manifest.seed,
             progress=progress,
         )
-        derived = replace(derived, anchor_items=scores.live[derived.anchor_items], feedback=_feedback_of(version))
+        derived = replace(derived, anchor_items=live[derived.anchor_items], feedback=_feedback_of(version))
         return with_derived(self.folder, version.manifest, derived)
 
     def _without_empty(self, version: Version) -> Manifest:
@@ -341,29 +343,6 @@ def _feedback_of(version: Version) -> FeedbackModel | None:
             return None
         warnings.warn(f"{error}; the feedback model is lost until `learn` fits one again", DamagedWarning, stacklevel=4)
         return None
-
-
-class _LiveScores:
-    """Scores in memory as `ItemScores`; `live` are their rows, counted through all segments."""
-
-    def __init__(self, anchor_scores: FloatMatrix, live: Positions) -> None:
-        self._anchor_scores = anchor_scores
-        self.live = live
-        self.n_items, self.n_anchor_queries = anchor_scores.shape
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
-        yield 0, self._anchor_scores
-
-    def rows(self, positions: Positions) -> FloatMatrix:
-        return self._anchor_scores[positions]
-
-
-def _new_only(items: Iterable[ItemLike], live: StoredItems) -> Iterator[Item]:
-    """Items as they come, refusing those whose id is there already."""
-    for number, item in enumerate(items):
-        new = as_item(item, position=len(live) + number)
-        check_new(new, live)
-        yield new
 
 
 def _is_made_by_the_scorer(name: str) -> bool:

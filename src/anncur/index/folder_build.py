@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anncur.errors import InputError
+from anncur.errors import AnncurWarning, InputError
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
 from anncur.items import Item, Query
 from anncur.retrievers.base import Retriever, fitted_on_use
@@ -31,6 +32,7 @@ from anncur.storage.manifest import (
     Manifest,
     Segment,
     is_whole_index,
+    newest_manifest,
     publish,
     restore_newest,
 )
@@ -38,7 +40,7 @@ from anncur.storage.pilot import drop_pilot, read_pilot
 from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
 from anncur.tuning.derive import Derived, derive
 
-SECONDS_TO_BEGIN = 60.0  # that a shard waits for another one to begin or to publish
+PATIENCE = -1.0  # a shard waits for others to begin or to publish as long as it takes: who is killed holds no lock
 
 
 def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: tuple[int, int] | None) -> None:
@@ -46,7 +48,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
     scorer, queries, settings = request.scorer, request.queries, request.settings
     check_is_ours(folder)
     with contextlib.ExitStack() as held:
-        held.enter_context(writer_lock(folder, patience=0.0 if shard is None else SECONDS_TO_BEGIN))
+        held.enter_context(writer_lock(folder, patience=0.0 if shard is None else PATIENCE))
         segment = begin_segment(
             folder,
             request.items,
@@ -58,6 +60,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
         )
         if is_whole_index(folder):
             restore_newest(folder)  # a kill may have come between the manifest and that
+            _warn_of_difference(folder, request)
             return
         if shard is not None:
             held.close()
@@ -67,7 +70,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
         if shard is not None:
             if segment.matrix.n_missing:
                 return
-            held.enter_context(writer_lock(folder, patience=SECONDS_TO_BEGIN))
+            held.enter_context(writer_lock(folder, patience=PATIENCE))
             if is_whole_index(folder):
                 return
         check_stability(request.watch, segment.matrix, scorer, queries, segment.items.between)
@@ -137,6 +140,20 @@ def write_derived(folder: Path, derived: Derived) -> dict[str, FileRecord]:
         f"{DERIVED}/{name}/{file}": write_file(folder / DERIVED / name / file, content)
         for file, content in contents.items()
     }
+
+
+def _warn_of_difference(folder: Path, request: Request) -> None:
+    """An index that is there stays as it was built; other retrievers or settings would be passed over in silence."""
+    built, asked = newest_manifest(folder), request.settings
+    was = (list(built.retrievers), built.anchor_method, built.seed)
+    now = (list(request.retrievers), asked.anchor_method, asked.seed)
+    if was != now:
+        warnings.warn(
+            f"{folder} was built already, with (retrievers, anchor_method, seed) {was}, and stays so; {now} was asked "
+            "for: build in another place, or call tune for another anchor_method or seed",
+            AnncurWarning,
+            stacklevel=4,
+        )
 
 
 def _fill(folder: Path, segment: UnpublishedSegment, request: Request, shard: tuple[int, int]) -> None:

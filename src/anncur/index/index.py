@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from anncur.anchors import check_method
 from anncur.arrays import FloatMatrix
-from anncur.errors import AnncurWarning, DamagedError, InputError, UnknownIdError
+from anncur.errors import AnncurWarning, DamagedError, InputError
 from anncur.index.backend import Backend, Contents
 from anncur.index.build import BuildSettings, Request
 from anncur.index.folder import FolderBackend
@@ -24,13 +24,14 @@ from anncur.index.memory import MemoryBackend, build_in_memory
 from anncur.index.scorer import IndexScorer
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.index.snapshot import Snapshot
-from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items
+from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items, is_taken
 from anncur.numbers import whole_number
 from anncur.planning.suitability import Suitability, TuningReport, assess, compare
 from anncur.progress import ProgressLike, showing, silent
 from anncur.ranking import Hits
 from anncur.retrievers.loading import RetrieverLike, load_retrievers
 from anncur.scorers.base import ScorerLike
+from anncur.scorers.guard import CallRules, GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
@@ -154,11 +155,12 @@ class Index:
 
         Every file of it is checked, or with `check=False` not before it is needed: so a damaged index can be verified
         and repaired. The scorer is loaded when it is first needed; it may be left out if the index was built with one
-        that has a name. `retrievers` are those of the index that were objects or functions of yours. With
-        `log_queries`, what searches pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is
-        logged unless you ask for it. `explore` is the share of a search's pairs that are of random items, which `learn`
-        needs; 0.05 unless given, and 0 where nothing is logged."""
-        backend = FolderBackend(Path(path), load_retrievers(retrievers))
+        that has a name. Where its fingerprint is only a name, the first search scores four stored pairs again, beside
+        its budget, to notice a scorer that changed. `retrievers` are those of the index that were objects or functions
+        of yours. With `log_queries`, what searches pay for is logged for `learn`: that many of them at most, the oldest
+        go. Nothing is logged unless you ask for it. `explore` is the share of a search's pairs that are of random
+        items, which `learn` needs; 0.05 unless given, and 0 where nothing is logged."""
+        backend = FolderBackend(_as_folder(path), load_retrievers(retrievers))
         late_scorer = IndexScorer(scorer, backend.latest_contents)
         log_settings = QueryLogSettings.of(log_queries, explore)
         index = cls(backend, late_scorer, watch=StabilityWatch(), log_settings=log_settings)
@@ -170,7 +172,7 @@ class Index:
 
     def save(self, path: str | Path) -> None:
         """Write the newest version to a new folder: an index that was built in memory, or a copy of one on disk."""
-        self._backend.save(Path(path))
+        self._backend.save(_as_folder(path))
 
     def refresh(self) -> None:
         """Load the newest version, which another process may have published."""
@@ -179,8 +181,9 @@ class Index:
 
     def close(self) -> None:
         """Let go of what is loaded; `with` does it by itself."""
-        self._outdated()
-        self._is_closed = True
+        with self._loading:
+            self._snapshot = None
+            self._is_closed = True
 
     @property
     def items(self) -> Items:
@@ -193,8 +196,12 @@ class Index:
         return self._current().anchor_queries
 
     def anchor_scores(self) -> FloatMatrix:
-        """The exact scores of all items for the anchor queries, (n_items, n_anchor_queries), higher is better."""
-        return self._current().knowledge.factors.item_vectors
+        """The exact scores of all items for the anchor queries, (n_items, n_anchor_queries), higher is better.
+
+        Read-only: it is what searches use."""
+        scores = self._current().knowledge.factors.item_vectors.view()
+        scores.flags.writeable = False
+        return scores
 
     @property
     def exact_scores(self) -> ScoreMatrix | None:
@@ -204,6 +211,7 @@ class Index:
     def add(self, items: Iterable[ItemLike], *, progress: ProgressLike = None) -> None:
         """Score new items for the anchor queries, and append them. Their ids must not be there yet."""
         check_items(items)
+        self._check_open()
         with showing(progress) as shown:
             self._backend.add(items, self._scorer.load(), progress=shown)
         self._outdated()
@@ -212,7 +220,8 @@ class Index:
         """Hide items at once and for good. All ids must be there."""
         if isinstance(item_ids, str):
             raise InputError(f"item_ids must be a list of ids, got {item_ids!r}; pass [{item_ids!r}]")
-        self._backend.remove(item_ids)
+        self._check_open()
+        self._backend.remove([_checked_id(item_id) for item_id in item_ids])
         self._outdated()
 
     def tune(self, *, anchor_method: str = "pivoted_qr", seed: int = 0, progress: ProgressLike = None) -> TuningReport:
@@ -343,14 +352,11 @@ class Index:
 
     def __contains__(self, item_id: object) -> bool:
         wanted = item_id.id if isinstance(item_id, Item) else item_id
-        try:
-            return isinstance(wanted, str) and self.items.position(wanted) >= 0
-        except UnknownIdError:
-            return False
+        return isinstance(wanted, str) and is_taken(wanted, self.items)
 
     def __getitem__(self, item_id: str) -> Item:
         items = self.items
-        return items[items.position(item_id)]
+        return items[items.position(_checked_id(item_id))]
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
@@ -375,12 +381,20 @@ class Index:
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
-        backend, log_settings = self._backend, self._log_settings
-        return _reopen, (backend.folder, self._scorer.source, backend.own_retrievers, log_settings)
+        scorer = self._scorer.source
+        rules = scorer.rules if isinstance(scorer, GuardedScorer) and scorer.name else None
+        if isinstance(scorer, GuardedScorer) and scorer.name:  # loaded again there, and so never pickled
+            scorer = scorer.name
+        return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings)
 
     def _search(self, request: SearchRequest) -> list[Hits]:
         snapshot = self._current()
-        return self._searcher.search(snapshot, self._scorer.for_use(snapshot), request)
+        scorer = self._scorer.for_use(snapshot, is_hurried=request.limits.deadline_ms is not None)
+        return self._searcher.search(snapshot, scorer, request)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InputError("this index was closed; open it again")
 
     def _outdated(self) -> None:
         """Another version is there, to be loaded when it is needed."""
@@ -392,22 +406,33 @@ class Index:
         snapshot = self._snapshot
         if snapshot is None:
             with self._loading:
-                if self._is_closed:
-                    raise InputError("this index was closed; open it again")
+                self._check_open()
                 snapshot = self._snapshot or self._backend.load()
                 self._snapshot = snapshot
         return snapshot
 
 
-def _reopen(folder: Path, scorer: Any, retrievers: dict[str, Any], log_settings: QueryLogSettings) -> Index:
+def _reopen(
+    folder: Path,
+    scorer: Any,
+    rules: CallRules | None,
+    retrievers: dict[str, Any],
+    log_settings: QueryLogSettings,
+) -> Index:
     """What a pickled index becomes in another process."""
     return Index.open(
         folder,
-        scorer,
+        scorer if rules is None else load_scorer(scorer).with_rules(rules),
         retrievers=retrievers.values(),
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
     )
+
+
+def _checked_id(item_id: object) -> str:
+    if not isinstance(item_id, str):
+        raise InputError(f"an item's id is a string, got {item_id!r}")
+    return item_id
 
 
 def _check_path(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int, int] | None) -> None:
@@ -419,8 +444,13 @@ def _check_path(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int
         return
     if exact_scores is not None:
         raise InputError("exact_scores go with an index in memory; on disk a build resumes by itself")
+    _as_folder(path)
+
+
+def _as_folder(path: object) -> Path:
     if not isinstance(path, (str, Path)) or not str(path):
-        raise InputError(f"path must be the name of a folder or None, got {path!r}")
+        raise InputError(f"path must be the name of a folder, got {path!r}")
+    return Path(path)
 
 
 def _warn_of_script(fingerprint: str, scorer_name: str) -> None:

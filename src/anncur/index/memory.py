@@ -12,11 +12,11 @@ import numpy as np
 from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
 from anncur.index.backend import Contents
-from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, new_items
 from anncur.index.feedback import fit_query_log
 from anncur.index.folder_build import save_in_folder
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
-from anncur.items import Corpus, ItemLike, Query, as_item, check_new, digest_items, no_items
+from anncur.items import Corpus, ItemLike, Query, digest_items, no_items
 from anncur.progress import Progress
 from anncur.retrievers.base import Retriever, fitted_on_use
 from anncur.scorers.base import with_prepared
@@ -96,11 +96,9 @@ class MemoryBackend:
     def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
         with self._writing:
             state = self._state
-            new = [as_item(item, position=len(state.items) + number) for number, item in enumerate(items)]
+            new = list(new_items(items, state.items))
             if not new:
                 raise no_items()
-            for item in new:
-                check_new(item, state.items)
             grown = Corpus([*state.items, *new])
             check_retrievers(self._retrievers, grown, self._queries)
             values = scorer.prepare(new)

@@ -28,7 +28,7 @@ class IndexScorer:
         self._source = source
         self._contents = contents  # of an index on disk, which may have been built with another scorer
         self._loaded: Cache[GuardedScorer] = Cache()
-        self._checked: Cache[bool] = Cache()
+        self._is_checked = False  # two threads may both check; that only costs a few pairs
 
     @property
     def is_at_hand(self) -> bool:
@@ -44,11 +44,12 @@ class IndexScorer:
         """The scorer, loaded once."""
         return self._loaded.get(None, self._load)
 
-    def for_use(self, snapshot: Snapshot) -> GuardedScorer:
-        """The scorer, once it is checked that it still gives the scores of the index."""
+    def for_use(self, snapshot: Snapshot, *, is_hurried: bool) -> GuardedScorer:
+        """The scorer; when it is first used without a deadline, after a look whether it still gives the same scores."""
         scorer = self.load()
-        if self._contents is not None and scorer.may_change:
-            self._checked.get(None, lambda: check_unchanged(scorer, snapshot))
+        is_due = self._contents is not None and scorer.may_change and not self._is_checked and not is_hurried
+        if is_due and scorer.calls_left > PAIRS_CHECKED:
+            self._is_checked = check_unchanged(scorer, snapshot)
         return scorer
 
     def _load(self) -> GuardedScorer:
@@ -59,7 +60,7 @@ class IndexScorer:
             raise InputError(
                 f"{built.path} was built with a scorer that has no name to load it by, {built.scorer}; pass that scorer"
             )
-        scorer = load_scorer(self._source or built.scorer_name)
+        scorer = load_scorer(built.scorer_name if self._source is None else self._source)
         if scorer.fingerprint != built.scorer:
             raise FingerprintError(
                 f"{built.path} was built with the scorer {built.scorer}, not with {scorer.fingerprint}; open it with "
@@ -70,7 +71,7 @@ class IndexScorer:
 
 
 def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
-    """Warn where a scorer gives other scores than those that are stored; whether it gives the same.
+    """Warn where a scorer gives other scores than those that are stored; whether that could be told.
 
     One that fails now isn't reported: whoever needs it will see."""
     queries = snapshot.anchor_queries[:1]
@@ -82,7 +83,7 @@ def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
     try:
         now = meter.score(positions)
     except ScorerError:
-        return True
+        return False
     n_changed = n_different(stored[positions], now, lowest=float(stored.min()), highest=float(stored.max()))
     if n_changed:
         warnings.warn(
@@ -92,4 +93,4 @@ def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
             ChangedScorerWarning,
             stacklevel=2,
         )
-    return not n_changed
+    return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from anncur.scorers.meter import Meter
 from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.pilot import PilotScores, write_pilot
 from anncur.tuning.derive import derive
+from anncur.tuning.held_out import HeldScores
 
 MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
 MOST_PILOT_QUERIES, LEAST_PILOT_QUERIES = 60, 12
@@ -85,45 +86,48 @@ def plan(
     """Find out what a build would cost and bring, with a pilot of about `seconds`.
 
     `path` is the folder of the index to come: there the pilot's scores are kept, and not paid for again."""
-    queries, guarded = as_queries(anchor_queries), load_scorer(scorer)
+    queries, guarded = _distinct(anchor_queries), load_scorer(scorer)
+    rng = np.random.default_rng(whole_number("seed", seed, least=0))
+    corpus = _sample(items, rng)
     if len(queries) < LEAST_PILOT_QUERIES:
         raise InputError(f"a plan needs at least {LEAST_PILOT_QUERIES} queries to hold some out, got {len(queries)}")
-    rng = np.random.default_rng(whole_number("seed", seed, least=0))
-    calls_before = guarded.calls_made
-    n_items, n_text_bytes, sample = _sample(items, rng)
-    sample = with_prepared(sample, guarded.prepare(sample))  # as in the build, whose pace is to be measured
+    corpus = replace(corpus, sample=with_prepared(corpus.sample, guarded.prepare(corpus.sample)))  # as in the build
     pilot_queries = [queries[position] for position in rng.permutation(len(queries))[:MOST_PILOT_QUERIES]]
-    pace = seconds_per_pair(guarded, sample, pilot_queries[0])
-    n_items_used, n_queries_used = _pilot_size(seconds / max(pace, 1e-9), len(sample), len(pilot_queries))
-    pilot_items, pilot_queries = sample[:n_items_used], pilot_queries[:n_queries_used]
     with showing(progress) as shown:
-        started = time.perf_counter()
-        matrix = _score(guarded, pilot_items, pilot_queries, progress=shown)
-        pace = (time.perf_counter() - started) / max(1, n_items_used * n_queries_used)
+        pilot = _run_pilot(guarded, corpus.sample, pilot_queries, seconds=seconds, progress=shown)
         if path is not None:
-            write_pilot(Path(path), PilotScores.of(guarded, pilot_items, pilot_queries, matrix.all()))
-        recalls, suitability = _try_out(matrix, pilot_items, pilot_queries, seed=seed)
-    n_pairs = n_items * len(queries)
-    n_prepared_bytes = n_items * sum(len(item.prepared) for item in sample) // len(sample)
-    return BuildPlan(
-        n_items=n_items,
-        n_anchor_queries=len(queries),
-        n_pairs=n_pairs,
-        seconds_per_pair=pace,
-        seconds=pace * n_pairs,
-        disk_bytes=4 * n_pairs + SQLITE_OVERHEAD * n_text_bytes + n_prepared_bytes + DERIVED_BYTES,
-        memory_bytes=4 * n_pairs + 200 * n_items,  # when it is opened: the scores, and the positions of the items
-        pilot_items=n_items_used,
-        pilot_queries=n_queries_used,
-        pilot_calls=guarded.calls_made - calls_before,
-        recalls=tuple(recalls),
-        advice=tuple(_advice(recalls, n_items, len(queries), pace * n_pairs)),
-        suitability=suitability,
-    )
+            write_pilot(Path(path), PilotScores.of(guarded, pilot.items, pilot.queries, pilot.matrix.all()))
+        recalls, suitability = _try_out(pilot.matrix, pilot.items, pilot.queries, seed=seed)
+    return _build_plan(corpus, pilot, recalls, suitability, n_queries=len(queries))
 
 
-def _sample(items: Iterable[ItemLike], rng: np.random.Generator) -> tuple[int, int, list[Item]]:
-    """The number of items, the bytes of their texts, and some of them at random; streamed."""
+@dataclass(frozen=True)
+class _SampledCorpus:
+    """What a plan knows of a corpus: its size, and some items at random."""
+
+    n_items: int
+    n_text_bytes: int
+    sample: list[Item]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pilot:
+    """The items and queries that were scored, their exact scores, the seconds of a pair and the pairs in all."""
+
+    items: list[Item]
+    queries: list[Query]
+    matrix: ScoreMatrix
+    seconds_per_pair: float
+    calls: int
+
+
+def _distinct(queries: Iterable[QueryLike]) -> list[Query]:
+    """Queries without repeated ones, as in a build."""
+    return list({query.marked_text: query for query in as_queries(queries)}.values())
+
+
+def _sample(items: Iterable[ItemLike], rng: np.random.Generator) -> _SampledCorpus:
+    """The size of a corpus and some of its items at random; streamed."""
     check_items(items)
     chosen: list[Item] = []
     n_items, n_bytes = 0, 0
@@ -136,7 +140,21 @@ def _sample(items: Iterable[ItemLike], rng: np.random.Generator) -> tuple[int, i
             chosen[place] = item
     if not n_items:
         raise InputError("a plan needs at least one item, got none")
-    return n_items, n_bytes, [chosen[place] for place in rng.permutation(len(chosen))]
+    return _SampledCorpus(n_items, n_bytes, [chosen[place] for place in rng.permutation(len(chosen))])
+
+
+def _run_pilot(
+    scorer: GuardedScorer, items: list[Item], queries: list[Query], *, seconds: float, progress: Progress
+) -> _Pilot:
+    """Score as many of these as `seconds` allow."""
+    calls_before = scorer.calls_made
+    pace = seconds_per_pair(scorer, items, queries[0])
+    n_items, n_queries = _pilot_size(seconds / max(pace, 1e-9), len(items), len(queries))
+    items, queries = items[:n_items], queries[:n_queries]
+    started = time.perf_counter()
+    matrix = _score(scorer, items, queries, progress=progress)
+    pace = (time.perf_counter() - started) / (n_items * n_queries)
+    return _Pilot(items, queries, matrix, pace, scorer.calls_made - calls_before)
 
 
 def seconds_per_pair(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> float:
@@ -156,8 +174,8 @@ def _pilot_size(n_pairs: float, n_items: int, n_queries: int) -> tuple[int, int]
 
 
 def _score(scorer: GuardedScorer, items: list[Item], queries: list[Query], *, progress: Progress) -> ScoreMatrix:
-    plan = ScoreSpec.make(scorer, queries, items_digest=str(TextDigest()), n_items=len(items))
-    matrix = ScoreMatrix.in_memory(plan)
+    spec = ScoreSpec.make(scorer, queries, items_digest=str(TextDigest()), n_items=len(items))
+    matrix = ScoreMatrix.in_memory(spec)
     matrix.fill(scorer, queries, lambda start, stop: items[start:stop], progress=progress)
     return matrix
 
@@ -174,7 +192,7 @@ def _try_out(
     n_half = matrix.n_anchor_queries // 2
     whole = derive(matrix, queries=queries, retrievers=retrievers, anchor_method=ANCHOR_METHOD, seed=seed)
     half = derive(
-        _FirstColumns(matrix, n_half),
+        HeldScores(matrix.all()[:, :n_half]),
         queries=queries[:n_half],
         retrievers=retrievers,
         anchor_method=ANCHOR_METHOD,
@@ -192,18 +210,29 @@ def _try_out(
     return found, assess(whole, n_items=len(items))
 
 
-class _FirstColumns:
-    """The scores of the first queries only."""
-
-    def __init__(self, matrix: ScoreMatrix, n_columns: int) -> None:
-        self._values = matrix.all()[:, :n_columns]
-        self.n_items, self.n_anchor_queries = self._values.shape
-
-    def parts(self) -> Any:
-        yield 0, self._values
-
-    def rows(self, positions: Any) -> Any:
-        return self._values[positions]
+def _build_plan(
+    corpus: _SampledCorpus, pilot: _Pilot, recalls: list[RecallAt], suitability: Suitability, *, n_queries: int
+) -> BuildPlan:
+    """Scale what a pilot took up to the whole corpus."""
+    n_items, sample = corpus.n_items, corpus.sample
+    n_pairs = n_items * n_queries
+    n_prepared_bytes = n_items * sum(len(item.prepared) for item in sample) // len(sample)
+    seconds = pilot.seconds_per_pair * n_pairs
+    return BuildPlan(
+        n_items=n_items,
+        n_anchor_queries=n_queries,
+        n_pairs=n_pairs,
+        seconds_per_pair=pilot.seconds_per_pair,
+        seconds=seconds,
+        disk_bytes=4 * n_pairs + SQLITE_OVERHEAD * corpus.n_text_bytes + n_prepared_bytes + DERIVED_BYTES,
+        memory_bytes=4 * n_pairs + 200 * n_items,  # when it is opened: the scores, and the positions of the items
+        pilot_items=len(pilot.items),
+        pilot_queries=len(pilot.queries),
+        pilot_calls=pilot.calls,
+        recalls=tuple(recalls),
+        advice=tuple(_advice(recalls, n_items, n_queries, seconds)),
+        suitability=suitability,
+    )
 
 
 def _advice(recalls: list[RecallAt], n_items: int, n_queries: int, seconds: float) -> list[str]:

@@ -67,17 +67,18 @@ class FittedRetriever:
             answer = fitted.scores(queries)
             if not isinstance(answer, np.ndarray):
                 answer = [row if isinstance(row, np.ndarray) else list(row) for row in answer]
-        return self._checked(answer, len(queries))
+        with self._foreign("to give a number for every query and item, or (id, score) pairs for each query,"):
+            return self._checked(answer, len(queries))
 
     def item_vectors(self) -> FloatMatrix | None:
         fitted = self._fit()
         with self._foreign("to give its item vectors"):
             found = item_vectors(fitted)
-        if found is not None and (np.shape(found)[:1] != (len(self._items),) or not _is_finite(np.asarray(found))):
-            raise RetrieverError(
-                f"item_vectors() of the retriever {self.name} must give a row of finite numbers for each of "
-                f"{len(self._items)} items, got shape {np.shape(found)}"
-            )
+            if found is not None and (np.shape(found)[:1] != (len(self._items),) or not _is_finite(np.asarray(found))):
+                raise RetrieverError(
+                    f"item_vectors() of the retriever {self.name} must give a row of finite numbers for each of "
+                    f"{len(self._items)} items, got shape {np.shape(found)}"
+                )
         return found
 
     def _fit(self) -> Retriever:
@@ -90,7 +91,7 @@ class FittedRetriever:
         return retriever
 
     def _checked(self, answer: Any, n_queries: int) -> FloatMatrix:
-        if isinstance(answer, list) and any(_is_scored_ids(row) for row in answer):
+        if isinstance(answer, list) and answer and all(_is_scored_ids(row) for row in answer):
             answer = np.stack([self._spread(row) for row in answer])
         rows: FloatMatrix = np.asarray(answer)
         expected = (n_queries, len(self._items))
@@ -99,6 +100,7 @@ class FittedRetriever:
                 f"the retriever {self.name} must give a number for every query and item, {expected} in all, or (id, "
                 f"score) pairs for each query; got {rows.dtype} of shape {rows.shape}"
             )
+        rows = _as_floats(rows)
         if not _is_finite(rows):
             raise RetrieverError(
                 f"the retriever {self.name} must give finite numbers, got NaN or infinity; if it knows only its best "
@@ -132,6 +134,12 @@ class FittedRetriever:
 def _is_scored_ids(row: Any) -> bool:
     """Whether an answer for one query is (id, score) pairs; an empty one may be."""
     return isinstance(row, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in row)
+
+
+def _as_floats(rows: FloatMatrix) -> FloatMatrix:
+    """The same numbers as float32 where it holds them all, else as float64: unsigned ones can't be negated."""
+    dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
+    return rows.astype(dtype, copy=False)
 
 
 def _is_finite(rows: FloatMatrix) -> bool:

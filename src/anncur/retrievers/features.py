@@ -2,7 +2,7 @@
 
 A retriever's scores are standardised for each query, so that long and short queries have the same scale, and the
 part above two standard deviations counts once more: retrievers are often right about their few best items and vague
-about the rest. Reads retrievers and exact scores, feeds the prior mean of `search/posterior.py`."""
+about the others. Reads retrievers and exact scores, feeds the prior mean of `search/posterior.py`."""
 
 from __future__ import annotations
 

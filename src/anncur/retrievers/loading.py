@@ -65,6 +65,13 @@ def as_retriever(thing: object) -> Retriever:
     )
 
 
+def load_models(retriever: Retriever) -> None:
+    """Load the model of a retriever of ours, if it has one; of a user's own, `load` may mean anything."""
+    load = None if is_foreign(retriever) else getattr(retriever, "load", None)
+    if callable(load):
+        load()
+
+
 def is_foreign(retriever: Retriever) -> bool:
     """Whether a retriever is a user's own, of which anything may be expected."""
     return isinstance(retriever, FunctionRetriever) or not type(retriever).__module__.startswith("anncur.")

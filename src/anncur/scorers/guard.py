@@ -52,12 +52,11 @@ class CallRules:
     def __post_init__(self) -> None:
         if not isinstance(self.higher_is_better, bool):
             raise InputError(f"higher_is_better must be True or False, got {self.higher_is_better!r}")
-        whole_number("batch_size", self.batch_size, least=1)
-        whole_number("retries", self.retries, least=0)
-        number("retry_wait", self.retry_wait, least=0)
-        number("max_wait", self.max_wait, least=0)
-        if self.max_calls is not None:
-            whole_number("max_calls", self.max_calls, least=1)
+        least = {"batch_size": 1, "retries": 0} | ({} if self.max_calls is None else {"max_calls": 1})
+        for name in least:  # kept as plain numbers, which any format can hold
+            object.__setattr__(self, name, int(whole_number(name, getattr(self, name), least=least[name])))
+        for name in ("retry_wait", "max_wait"):
+            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
 
 
 class Deadline:
@@ -85,8 +84,8 @@ class Spend:
         with self._lock:
             if cap is not None and self.n_pairs + n_pairs > cap:
                 raise SpendCapError(
-                    f"{n_pairs} more pairs would exceed the cap of {cap} pairs for {fingerprint} ({self.n_pairs} were "
-                    "scored); raise max_calls to continue"
+                    f"{n_pairs} more {_pairs(n_pairs)} would exceed the cap of {cap} {_pairs(cap)} for {fingerprint} "
+                    f"({self.n_pairs} {'was' if self.n_pairs == 1 else 'were'} scored); raise max_calls to continue"
                 )
             self.n_pairs += n_pairs
 
@@ -189,11 +188,11 @@ class GuardedScorer:
     def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
         self._spend.add(len(items), cap=self.rules.max_calls, fingerprint=self.fingerprint)
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        with self._foreign(f"on {len(items)} pairs of {query.marked_text!a:.60}", remedy):
+        with self._foreign(f"on {len(items)} {_pairs(len(items))} of {query.marked_text!a:.60}", remedy):
             answer = self._scorer.score(query, items)
             if isinstance(answer, Iterator):
                 answer = list(answer)  # here, because a generator fails only when it is asked
-        return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
+            return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
 
     @contextmanager
     def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:
@@ -229,7 +228,7 @@ def checked_scores(answer: Any, query: Query, items: Sequence[Item], *, fingerpr
             f"{problem}, got an array of shape {scores.shape}; of a model with several outputs, pick one"
         )
     if len(scores) != len(items):
-        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(items)} pairs")
+        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(items)} {_pairs(len(items))}")
     if not np.isfinite(scores).all():
         where = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise ScorerOutputError(
@@ -258,6 +257,10 @@ def _numbers_only(values: Any) -> Any:
         if value is None or isinstance(value, (str, bytes)):
             raise TypeError(f"{value!r} is not a number")
         yield value
+
+
+def _pairs(n_pairs: int) -> str:
+    return "pair" if n_pairs == 1 else "pairs"
 
 
 def _described(answer: Any) -> str:

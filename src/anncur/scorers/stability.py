@@ -28,23 +28,24 @@ class Stability:
     largest_difference: float
 
 
-def n_different(before: FloatVector, now: FloatVector, *, lowest: float, highest: float) -> int:
+def n_different(before: FloatVector, now: FloatVector, *, lowest: float, highest: float, dtype: str = "float32") -> int:
     """How many scores differ by more than rounding.
 
     Rounding is `TOLERANCE` of the spread of all scores, because padding and the order of a batch move a neural scorer's
-    last digits, and what float32 can't hold."""
-    in_float32 = 4 * float(np.finfo(np.float32).eps) * max(abs(lowest), abs(highest))
-    rounding = TOLERANCE * (highest - lowest) + in_float32
+    last digits, and what the `dtype` that scores are stored as can't hold."""
+    of_storing = 4 * float(np.finfo(dtype).eps) * max(abs(lowest), abs(highest))
+    rounding = TOLERANCE * (highest - lowest) + of_storing
     return int((np.abs(now - before) > rounding).sum())
 
 
 class StabilityWatch:
     """Compares the scores of queries that come again; warns once.
 
-    Remembers the latest queries, with at most `capacity` scores in all."""
+    Remembers the latest queries, with at most `capacity` scores in all. Scores may have been stored as `dtype`."""
 
-    def __init__(self, *, capacity: int = 200_000) -> None:
+    def __init__(self, *, capacity: int = 200_000, dtype: str = "float32") -> None:
         self._capacity = capacity
+        self._dtype = dtype
         self._lock = threading.Lock()
         self._latest: OrderedDict[tuple[int, str], tuple[Positions, FloatVector]] = OrderedDict()
         self._n_remembered = 0
@@ -78,7 +79,7 @@ class StabilityWatch:
             return
         then, again = before[1][places_before], now[1][places_now]
         differences = np.abs(again - then)
-        n_changed = n_different(then, again, lowest=self._lowest, highest=self._highest)
+        n_changed = n_different(then, again, lowest=self._lowest, highest=self._highest, dtype=self._dtype)
         was_stable = self.report.n_different == 0
         self.report = Stability(
             self.report.n_repeated + len(repeated),

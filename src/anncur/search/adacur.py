@@ -32,8 +32,8 @@ class Adacur:
 
     The first round takes the best items of `retriever`: the named one, else the index's first; with "random", or where
     the index has none, items at random. Later rounds take the best guesses (`sampling="top"`), or draw from their
-    softmax (`sampling="softmax"`), whose `temperature` is in units of the scorer. Directions in which the scored items
-    reach less far than `cutoff` times the longest item vector are taken for noise."""
+    softmax (`sampling="softmax"`), whose `temperature` is in units of the scorer. Principal components of the scored
+    items that are shorter than `cutoff` times the longest item vector are taken for noise."""
 
     n_rounds: int = 10
     retriever: str | None = None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, FloatVector
 
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
+NEVER_ENOUGH = (1.0, 1e9)  # an estimate and a number of pairs for a target of 1, which nothing can promise
 ROUNDING = 1e-9
 EXTREME = 0.002  # estimates nearer to 0 or 1 than this are taken as this
 
@@ -51,7 +52,8 @@ class Calibration:
         n_scaled = n_scored / max(1.0, k / self.ks[-1])
         enough: list[NDArray[np.bool_]] = []
         for side, place in enumerate(places):
-            threshold, n_pairs = (np.interp(target, TARGETS, column) for column in zip(*self.stops[place], strict=True))
+            stops = (*self.stops[place], NEVER_ENOUGH)
+            threshold, n_pairs = (np.interp(target, (*TARGETS, 1.0), column) for column in zip(*stops, strict=True))
             enough.append((self._estimate(place, features[:, side], n_scored) >= threshold) | (n_scaled >= n_pairs))
         return enough[0] & enough[1]
 

@@ -75,10 +75,11 @@ def n_explored(budget: int, share: float) -> int:
 
 
 def explore(runs: Sequence[Run], *, n_items: int, share: float, seed: int) -> None:
-    """Let each run score items at random: `share` of all its pairs. What the deadline cuts off is left."""
+    """Let each run score items at random: all that a method with no budget left has left over, else `share` of all its
+    pairs. What the deadline cuts off is left."""
     for run in runs:
         meter = run.meter
-        wanted = min(round(share * meter.calls / (1 - share)), meter.remaining, n_items - meter.calls)
+        wanted = min(_n_wanted(meter, share), n_items - meter.calls)
         if run.is_cut or wanted <= 0:
             continue
         calls_before = meter.calls
@@ -91,6 +92,13 @@ def explore(runs: Sequence[Run], *, n_items: int, share: float, seed: int) -> No
             paid, exact_scores = meter.positions[calls_before:], meter.exact_scores[calls_before:]
             if len(paid):
                 run.trace.append(Round(paid, None, exact_scores, is_exploring=True))
+
+
+def _n_wanted(meter: Meter, share: float) -> int:
+    """How many pairs are for exploring, after what the method took: none of the budget is lost to rounding."""
+    if meter.calls >= meter.budget - n_explored(meter.budget, share):
+        return meter.remaining
+    return min(round(share * meter.calls / (1 - share)), meter.remaining)
 
 
 def _pay(run: Run, proposal: Proposal) -> FloatVector:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +24,14 @@ from anncur.storage.manifest import PILOT
 
 @dataclass(frozen=True, eq=False)
 class PilotScores:
-    """Exact scores by the digest of an item and the text of a query. `values` is (n_items, n_queries)."""
+    """Exact scores by the digest of an item and the text of a query. `values` is (n_items, n_queries).
+
+    `items` and `queries` give the row and the column; of one that was scored twice, the last."""
 
     scorer: str
     higher_is_better: bool
-    items: dict[str, int]
-    queries: dict[str, int]
+    items: Mapping[str, int]
+    queries: Mapping[str, int]
     values: FloatMatrix
 
     @classmethod
@@ -66,8 +69,8 @@ def write_pilot(folder: Path, pilot: PilotScores) -> None:
     described = {
         "scorer": pilot.scorer,
         "higher_is_better": pilot.higher_is_better,
-        "items": list(pilot.items),
-        "queries": list(pilot.queries),
+        "items": dict(pilot.items),
+        "queries": dict(pilot.queries),
         "sha256": record.sha256,
         "size": record.size,
     }
@@ -79,18 +82,11 @@ def read_pilot(folder: Path, scorer: GuardedScorer) -> PilotScores | None:
     try:
         described = json.loads((folder / PILOT / "pilot.json").read_bytes())
         record = FileRecord(described["sha256"], described["size"])
-        content = read_checked(folder / PILOT / "scores.npy", record)
-    except (OSError, ValueError, KeyError, DamagedError):
+        pilot = _decode(described, read_checked(folder / PILOT / "scores.npy", record))
+    except (OSError, ValueError, TypeError, KeyError, DamagedError):
         return None
-    if (described["scorer"], described["higher_is_better"]) != (scorer.fingerprint, scorer.rules.higher_is_better):
-        return None
-    return PilotScores(
-        scorer=described["scorer"],
-        higher_is_better=described["higher_is_better"],
-        items={digest: row for row, digest in enumerate(described["items"])},
-        queries={text: column for column, text in enumerate(described["queries"])},
-        values=np.load(io.BytesIO(content), allow_pickle=False),
-    )
+    is_same = (pilot.scorer, pilot.higher_is_better) == (scorer.fingerprint, scorer.rules.higher_is_better)
+    return pilot if is_same else None
 
 
 def drop_pilot(folder: Path) -> None:
@@ -98,7 +94,26 @@ def drop_pilot(folder: Path) -> None:
     shutil.rmtree(folder / PILOT, ignore_errors=True)
 
 
+def _decode(described: dict[str, Any], content: bytes) -> PilotScores:
+    values = np.load(io.BytesIO(content), allow_pickle=False)
+    n_rows, n_columns = values.shape
+    return PilotScores(
+        scorer=described["scorer"],
+        higher_is_better=described["higher_is_better"],
+        items=_checked_numbers(described["items"], n_rows),
+        queries=_checked_numbers(described["queries"], n_columns),
+        values=values,
+    )
+
+
+def _checked_numbers(found: object, limit: int) -> dict[str, int]:
+    """Row or column numbers by digest or text; whatever else is found is an error."""
+    if not isinstance(found, dict) or not all(type(number) is int and 0 <= number < limit for number in found.values()):
+        raise ValueError("the description of a pilot must number its rows and columns")
+    return found
+
+
 def _digest(item: Item) -> str:
     digest = TextDigest()
-    digest.add(item.id, item.title, item.text)
+    digest.add_item(item)
     return str(digest)

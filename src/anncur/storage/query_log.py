@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from anncur.errors import DamagedWarning
 from anncur.items import Query
@@ -41,22 +41,6 @@ class LoggedSearch:
     version: int
 
 
-class QueryLog(Protocol):
-    """Where searches are logged."""
-
-    def append(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
-        """Append searches; the oldest go where there are more than `most`."""
-        ...
-
-    def forget(self, item_ids: Iterable[str], version: int) -> None:
-        """Take back all scores of these items that come from before this version of the index."""
-        ...
-
-    def read(self) -> list[LoggedSearch]:
-        """All that is logged, the oldest first."""
-        ...
-
-
 class MemoryQueryLog:
     """Logged in memory."""
 
@@ -66,14 +50,17 @@ class MemoryQueryLog:
         self._changing = threading.Lock()
 
     def append(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
+        """Append searches; the oldest go where there are more than `most`."""
         with self._changing:
             self._searches = [*self._searches, *searches][-most:]
 
     def forget(self, item_ids: Iterable[str], version: int) -> None:
+        """Take back all scores of these items that come from before this version of the index."""
         with self._changing:
             self._gone.update(dict.fromkeys(item_ids, version))
 
     def read(self) -> list[LoggedSearch]:
+        """All that is logged, the oldest first."""
         with self._changing:
             return _without(self._gone, self._searches)
 
@@ -87,6 +74,7 @@ class FolderQueryLog:
         self._counted: dict[str, tuple[int, int]] = {}  # size and lines by file, so that it is counted once
 
     def append(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
+        """Append searches; the oldest go where there are more than `most`."""
         lines = [_line(_record(search)) for search in searches][-most:]
         per_file = -(-most // N_FILES)
         with self._locked():
@@ -101,12 +89,14 @@ class FolderQueryLog:
                 lines = lines[n_new:]
 
     def forget(self, item_ids: Iterable[str], version: int) -> None:
+        """Take back all scores of these items that come from before this version of the index."""
         if not self._files():
             return
         with self._locked():
             _append(self._last_file()[0], _line({"removed": list(item_ids), "version": version}))
 
     def read(self) -> list[LoggedSearch]:
+        """All that is logged, the oldest first."""
         files = self._files()
         if not files:
             return []
@@ -114,7 +104,7 @@ class FolderQueryLog:
         gone: dict[str, int] = {}
         n_damaged = 0
         for path in files:
-            with contextlib.suppress(FileNotFoundError), storing(path, 0):  # else deleted meanwhile
+            with storing(path, 0), contextlib.suppress(FileNotFoundError):  # one that was deleted meanwhile
                 for line in _whole_lines(path.read_bytes(), is_last=path == files[-1]):
                     record = _checked(line)
                     if record is None:
@@ -154,7 +144,8 @@ class FolderQueryLog:
         counts = [self._count(path) for path in files]
         while sum(counts) > most:
             oldest = files.pop(0)
-            oldest.unlink(missing_ok=True)
+            with storing(oldest, 0):
+                oldest.unlink(missing_ok=True)
             self._counted.pop(oldest.name, None)
             counts.pop(0)
 

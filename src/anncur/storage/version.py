@@ -90,7 +90,7 @@ class Version:
     def queries(self) -> list[Query]:
         """The anchor queries."""
         (name,) = (name for name in self.manifest.files if name.startswith(QUERIES))
-        return [_query(json.loads(line)) for line in self.read(name).decode().splitlines()]
+        return [_query(json.loads(line)) for line in self.read(name).split(b"\n") if line]  # texts may hold U+2028
 
     def derived(self) -> Derived:
         """What was derived from the scores; its items are rows counted through all segments."""

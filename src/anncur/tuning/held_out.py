@@ -39,6 +39,20 @@ class ItemScores(Protocol):
     def rows(self, positions: Positions, /) -> FloatMatrix: ...
 
 
+class HeldScores:
+    """Exact scores in memory as `ItemScores`; `values` is (n_items, n_anchor_queries)."""
+
+    def __init__(self, values: FloatMatrix) -> None:
+        self._values = values
+        self.n_items, self.n_anchor_queries = values.shape
+
+    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
+        yield 0, self._values
+
+    def rows(self, positions: Positions) -> FloatMatrix:
+        return self._values[positions]
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Some items: `best` holds, by held-out query, the places here of its truly best items, best first.
@@ -85,14 +99,16 @@ def take_sample(scores: ItemScores, held_out: Positions, rng: np.random.Generato
 
 
 def make_folds(queries: Sequence[Query], held_out: Positions, *, n_folds: int) -> list[Positions]:
-    """Split the held-out queries into folds of about the same size, those of one text in the same fold."""
+    """Split the held-out queries into folds of about the same size, those of one text in the same fold.
+
+    There are fewer than `n_folds` where there are fewer texts."""
     groups = related([queries[position] for position in held_out.tolist()])
     if max(map(len, groups)) > LARGEST * len(held_out):
         return list(np.array_split(held_out, n_folds))
     folds: list[list[int]] = [[] for _ in range(n_folds)]
     for group in sorted(groups, key=len, reverse=True):  # a stable sort: equals stay in their random order
         min(folds, key=len).extend(group)
-    return [held_out[fold] for fold in folds]
+    return [held_out[fold] for fold in folds if fold]
 
 
 def related(queries: Sequence[Query]) -> list[list[int]]:

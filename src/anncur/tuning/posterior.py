@@ -88,7 +88,7 @@ def tune_posterior(
     if scores.n_anchor_queries >= LEAST_TO_CHOOSE:
         choice = _choose(bench, choice, progress)
     trial = bench.run(choice)
-    progress(STAGE, 1, 1)
+    progress(STAGE, len(TRIED) + 1, len(TRIED) + 1)
     return Tuned(
         settings=replace(choice.settings, coefficients=bench.coefficients(choice.retrievers)),
         curve=RecallCurve(trial.found_after, int(min(trial.n_scored[-1], scores.n_items))),
