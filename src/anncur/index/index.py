@@ -124,7 +124,7 @@ class Index:
         check_items(items)
         guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
-        watch, calls_before = StabilityWatch(), guarded.calls_made
+        watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
         _check_path(path, exact_scores, shard)
         backend: Backend

@@ -47,9 +47,9 @@ class IndexScorer:
     def for_use(self, snapshot: Snapshot, *, is_hurried: bool) -> GuardedScorer:
         """The scorer; when it is first used without a deadline, after a look whether it still gives the same scores."""
         scorer = self.load()
-        is_due = self._contents is not None and scorer.may_change and not self._is_checked and not is_hurried
-        if is_due and scorer.calls_left > PAIRS_CHECKED:
-            self._is_checked = check_unchanged(scorer, snapshot)
+        is_due = scorer.may_change and not self._is_checked and not is_hurried
+        if self._contents is not None and is_due and scorer.calls_left > PAIRS_CHECKED:
+            self._is_checked = check_unchanged(scorer, snapshot, dtype=self._contents().dtype)
         return scorer
 
     def _load(self) -> GuardedScorer:
@@ -70,7 +70,7 @@ class IndexScorer:
         return scorer.with_rules(replace(scorer.rules, higher_is_better=built.higher_is_better))
 
 
-def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
+def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) -> bool:
     """Warn where a scorer gives other scores than those that are stored; whether that could be told.
 
     One that fails now isn't reported: whoever needs it will see."""
@@ -84,7 +84,8 @@ def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot) -> bool:
         now = meter.score(positions)
     except ScorerError:
         return False
-    n_changed = n_different(stored[positions], now, lowest=float(stored.min()), highest=float(stored.max()))
+    spread = {"lowest": float(stored.min()), "highest": float(stored.max())}
+    n_changed = n_different(stored[positions], now, **spread, dtype=dtype)
     if n_changed:
         warnings.warn(
             f"the scorer {scorer.fingerprint} gives other scores than those that the index was built with: for "
