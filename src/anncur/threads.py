@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import threadpoolctl
 
@@ -53,23 +52,34 @@ SECONDS_BETWEEN_LOOKS = 1.0  # for libraries that were loaded meanwhile: a look 
 _LIMITING = threading.Lock()
 
 
-@contextlib.contextmanager
-def one_blas_thread() -> Iterator[None]:
+class one_blas_thread:  # noqa: N801  # a context, as in contextlib; a class, because a generator costs more than it does
     """Run BLAS on one thread: where products are small, or other processes busy, threads mostly wait for each other.
 
     The limit is the process's. Whoever sets it takes it back, so that two searches at once can't restore each other's;
     the other one may then have more threads for a while, which does no harm."""
-    if not _LIMITING.acquire(blocking=False):
-        yield
-        return
-    try:
-        with _thread_pools(int(time.monotonic() / SECONDS_BETWEEN_LOOKS)).limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        _LIMITING.release()
+
+    def __enter__(self) -> None:
+        self._limited: list[tuple[Any, int]] = []
+        self._is_first = _LIMITING.acquire(blocking=False)
+        if self._is_first:
+            found = [
+                (pool, pool.get_num_threads()) for pool in _blas_pools(int(time.monotonic() / SECONDS_BETWEEN_LOOKS))
+            ]
+            self._limited = [(pool, n_threads) for pool, n_threads in found if n_threads != 1]
+            for pool, _ in self._limited:
+                pool.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        for pool, n_threads in self._limited:
+            pool.set_num_threads(n_threads)
+            if hasattr(pool, "clear_controlling_thread"):  # else only this thread could ever set a limit again
+                pool.clear_controlling_thread()
+        if self._is_first:
+            _LIMITING.release()
 
 
 @functools.lru_cache(maxsize=1)
-def _thread_pools(look: int) -> threadpoolctl.ThreadpoolController:
-    """The libraries that are loaded, found once for each `look`."""
-    return threadpoolctl.ThreadpoolController()
+def _blas_pools(look: int) -> list[Any]:
+    """The libraries of BLAS that are loaded, found once for each `look`; what `threadpool_limits` does is slower."""
+    pools = threadpoolctl.ThreadpoolController().lib_controllers
+    return [pool for pool in pools if pool.user_api == "blas"]

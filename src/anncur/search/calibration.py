@@ -27,18 +27,18 @@ class Calibration:
     weights: tuple[tuple[float, ...], ...] = ()
     stops: tuple[tuple[tuple[float, float], ...], ...] = ()
 
-    def around(self, k: int) -> tuple[int, int]:
-        """The calibrated ks next to `k`, which are the same for a calibrated one: features are needed for both."""
+    def around(self, k: int) -> tuple[int, ...]:
+        """The calibrated ks that features are needed for: those next to `k`, or just `k` where it is calibrated."""
         below, above, _ = self._neighbours(k)
-        return self.ks[below], self.ks[above]
+        return self.ks[below : above + 1]
 
     def apply(self, features: FloatMatrix, *, k: int, n_scored: int) -> FloatVector:
         """The recall to expect for `k` after `n_scored` pairs, from features for the ks `around` it.
 
-        `features` is (n_queries, 2, N_RECALL_FEATURES)."""
-        *places, share = self._neighbours(k)
-        estimates = [self._estimate(place, features[:, side], n_scored) for side, place in enumerate(places)]
-        return (1 - share) * estimates[0] + share * estimates[1]
+        `features` is (n_queries, number of these ks, N_RECALL_FEATURES)."""
+        below, above, share = self._neighbours(k)
+        lower, upper = self._estimate(below, features[:, 0], n_scored), self._estimate(above, features[:, -1], n_scored)
+        return (1 - share) * lower + share * upper
 
     def is_enough(self, features: FloatMatrix, *, target: float, k: int, n_scored: int) -> NDArray[np.bool_]:
         """Which queries may stop, so that their mean recall is the target: (n_queries,).
@@ -51,7 +51,7 @@ class Calibration:
             return np.zeros(len(features), dtype=np.bool_)
         n_scaled = n_scored / max(1.0, k / self.ks[-1])
         enough: list[NDArray[np.bool_]] = []
-        for side, place in enumerate(places):
+        for side, place in ((0, places[0]), (-1, places[1])):
             stops = (*self.stops[place], NEVER_ENOUGH)
             threshold, n_pairs = (np.interp(target, (*TARGETS, 1.0), column) for column in zip(*stops, strict=True))
             enough.append((self._estimate(place, features[:, side], n_scored) >= threshold) | (n_scaled >= n_pairs))
