@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -49,7 +50,13 @@ def _asked_for() -> float:
 
 
 SECONDS_BETWEEN_LOOKS = 1.0  # for libraries that were loaded meanwhile: a look takes a millisecond
+LARGE_PRODUCT = 2**28  # multiplications, a tenth of a second: from there on threads pay, also where others are busy
 _LIMITING = threading.Lock()
+
+
+def blas_threads_for(n_multiplications: int) -> contextlib.AbstractContextManager[None]:
+    """All threads for a large product, one for a small one."""
+    return contextlib.nullcontext() if n_multiplications >= LARGE_PRODUCT else one_blas_thread()
 
 
 class one_blas_thread:  # noqa: N801  # a context, as in contextlib; a class, because a generator costs more than it does

@@ -17,7 +17,7 @@ from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
-from anncur.threads import one_blas_thread
+from anncur.threads import blas_threads_for
 
 TRIES = 4  # random draws per wanted item, before all that is left is listed
 
@@ -46,15 +46,16 @@ def run_rounds(method: Method, block: QueryBlock, knowledge: Knowledge, runs: Se
     scorer used up all the time. Either way the runs keep what was paid for, and those with budget left are marked as
     cut."""
     rounds = method.rounds(block, knowledge)
+    n_products = len(block.queries) * knowledge.n_items * max(1, knowledge.factors.n_anchor_queries)
     is_finished = False
     try:
         for run in runs:
             run.meter.check_deadline()
-        with one_blas_thread():  # not while the scorer works, which may need more
+        with blas_threads_for(n_products):  # not while the scorer works, which may need more
             proposals = next(rounds)
         while True:
             exact_scores = [_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)]
-            with one_blas_thread():
+            with blas_threads_for(n_products):
                 proposals = rounds.send(exact_scores)
     except StopIteration as end:
         is_finished = True
