@@ -66,6 +66,14 @@ def query_log_of(index: anncur.Index) -> FolderQueryLog | MemoryQueryLog:
     return index._backend._query_log
 
 
+def test_retrievers_that_a_search_names_have_the_weight_that_was_tuned(make_world: MakeWorld) -> None:
+    """Not that of the feedback model, which is fitted with other coefficients."""
+    model = fitted(None, make_world(), n_anchors=4)._current().knowledge.posterior
+    assert model.feedback is not None
+    named = anncur.Posterior(retrievers=())._settings(model)
+    assert named.retriever_weight == model.own_settings().retriever_weight != model.settings().retriever_weight
+
+
 @pytest.fixture(params=[True, False], ids=["on disk", "in memory"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "x.anncur" if request.param else None

@@ -88,7 +88,7 @@ class Posterior:
         """As tuned, but for what was given."""
         settings = model.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
-            settings = replace(settings, coefficients=model.coefficients(self.retrievers))
+            settings = replace(model.own_settings(), coefficients=model.coefficients(self.retrievers))
         names = ("noise_share", "embedding_share", "n_initial", "min_round_size", "growth")
         given = {name: getattr(self, name) for name in names}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
