@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anncur.errors import DamagedError, FingerprintError, InputError, ResumeError
+from anncur.errors import AnncurError, DamagedError, FingerprintError, InputError, ResumeError
 from anncur.items import Item, ItemLike, Query, no_items
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScoreSpec
@@ -26,6 +26,7 @@ from anncur.storage.files import (
     UNFINISHED,
     FileRecord,
     make_folder,
+    read_file,
     record_file,
     storing,
     sync_folder,
@@ -183,19 +184,19 @@ def _check_welcome(folder: Path, spec: ScoreSpec) -> None:
     if is_whole_index(folder):
         first = newest_manifest(folder).segments[0].name
         difference = _difference(folder / SEGMENTS / first, spec)
-        raise InputError(f"{folder} holds another index{difference and f' ({difference})'}; choose another place")
+        reason = f" ({difference})" if difference else ""
+        raise InputError(f"{folder} holds another index{reason}; choose another place")
     for segment in unpublished_segments(folder):
         difference = _difference(segment, spec)
         if difference:
-            raise ResumeError(
-                f"{folder} holds an unfinished build, and {difference}; `anncur gc --unpublished` drops it"
-            )
+            hint = f"{folder} holds an unfinished build, and {difference}; `anncur gc --unpublished` drops it"
+            raise type(difference)(hint) from None
 
 
-def _difference(segment: Path, spec: ScoreSpec) -> str:
-    """What a segment was begun with that differs from a spec, in words; empty where nothing does."""
+def _difference(segment: Path, spec: ScoreSpec) -> AnncurError | None:
+    """The error that names what a segment was begun with and a spec hasn't; None where they are the same."""
     try:
-        ScoreSpec.from_json((segment / SPEC).read_bytes()).check_same(spec)
-    except (ResumeError, FingerprintError, DamagedError, OSError) as error:
-        return str(error)
-    return ""
+        ScoreSpec.from_json(read_file(segment / SPEC)).check_same(spec)
+    except (ResumeError, FingerprintError, DamagedError) as error:
+        return error
+    return None
