@@ -15,7 +15,8 @@ from anncur.reproduction.experiments import EXPERIMENTS
 from anncur.reproduction.report import write_report
 from toy_studies import make_paper_study, other_head, scoreboard_rows
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib", reason="needs the extra `bench`")
+pytestmark = pytest.mark.slow  # all experiments of a small world, and their figures
 ROOT = Path(__file__).parents[2]
 QUICK = [
     "recall-at-depth",
