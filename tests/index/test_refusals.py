@@ -143,7 +143,7 @@ def test_building_again_with_other_retrievers_warns_that_the_index_stays(world: 
         )
 
 
-def test_retrievers_of_the_same_name_in_two_modules_are_told_apart(
+def test_retrievers_of_the_same_name_in_two_modules_are_kept_apart(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("first_module", "second_module"):

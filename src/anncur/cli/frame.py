@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from anncur.errors import AnncurError
 from anncur.progress import Lines, ProgressDisplay, display_for, json_line
@@ -69,6 +68,7 @@ def show_progress(*, as_json: bool) -> ProgressDisplay:
 def _fail(message: str, code: int, *, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    one_line = escape(" ".join(message.split()))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {one_line}")
+    out = Console(stderr=True, highlight=False, soft_wrap=True)
+    out.print("[bold red]error:[/]", end=" ")
+    out.print(" ".join(message.split()), markup=False)
     raise typer.Exit(code)

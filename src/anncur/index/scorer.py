@@ -71,7 +71,7 @@ class IndexScorer:
 
 
 def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) -> bool:
-    """Warn where a scorer gives other scores than those that are stored; whether that could be told.
+    """Warn where a scorer gives other scores than those that are stored; whether it could be compared.
 
     One that fails now isn't reported: whoever needs it will see."""
     queries = snapshot.anchor_queries[:1]
