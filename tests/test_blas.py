@@ -33,7 +33,7 @@ def test_threads_are_given_back_whoever_else_is_inside(two_threads: None) -> Non
             entered.set()
             leave.wait()
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=other, daemon=True)  # which no failing assertion may leave waiting
     with one_blas_thread():
         thread.start()
         entered.wait()

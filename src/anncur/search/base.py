@@ -23,12 +23,11 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
-from anncur.errors import InputError
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
 from anncur.ranking import RunningTop
 from anncur.retrievers.base import Retriever
-from anncur.search.model import PosteriorModel
+from anncur.search.model import PosteriorModel, check_known
 from anncur.search.splits import SplitTable
 
 GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
@@ -51,13 +50,8 @@ class Knowledge:
 
     def retriever(self, name: str | None = None) -> Retriever:
         """The named retriever, or the index's first."""
-        names = list(self.retrievers)
-        wanted = name or next(iter(names), None)
-        if wanted is None or wanted not in self.retrievers:
-            had = ", ".join(names) or "none"
-            raise InputError(
-                f"this index has the retrievers: {had}; build it with retrievers={(*names, wanted or 'bm25')!r}"
-            )
+        wanted = name or next(iter(self.retrievers), "bm25")
+        check_known([wanted], self.retrievers)
         return self.retrievers[wanted]
 
 
