@@ -2,9 +2,10 @@
 
     python benchmarks/matrices.py DATA --work FOLDER --scorer builtin|maxsim|MODEL [--world noun.animal]
 
-DATA is in ZESHEL's layout. Mentions of a test world are the queries, its entities the items; both are drawn at random,
-the right entities of the mentions among them. Scoring can be stopped at any moment: run the same again, and it
-resumes. `maxsim` is the late interaction of late_interaction.py."""
+DATA is in ZESHEL's layout: mentions of a test world are the queries, its entities the items; both are drawn at random,
+the right entities of the mentions among them. Or it is in BEIR's layout, where each query is a document of its own.
+Scoring can be stopped at any moment: run the same again, and it resumes. `maxsim` is the late interaction of
+late_interaction.py."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
+from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.zeshel import Mention, Zeshel
 from anncur.evaluation.worlds import ScoredWorld
 from anncur.items import Item, Query
@@ -24,7 +26,7 @@ from anncur.progress import Progress
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
 from common import new_parser, write_rows
-from late_interaction import MaxSim, MiniLMTokens
+from late_interaction import ITEM_TOKENS, LONG_ITEM_TOKENS, MaxSim, MiniLMTokens
 
 QUERIES_AT_ONCE = 10
 CONTEXT_WORDS = 48
@@ -34,12 +36,15 @@ ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were asked for."""
+    """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were asked for.
+
+    Late interaction reads at most `item_tokens` of an item."""
 
     mentions: list[Mention]
     items: list[Item]
     name: str
     asked: tuple[int, int]
+    item_tokens: int = ITEM_TOKENS
 
     @property
     def queries(self) -> list[Query]:
@@ -48,7 +53,9 @@ class World:
 
 
 def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
-    """Draw mentions, and entities among which theirs are; the same for the same numbers."""
+    """Draw mentions, and entities among which theirs are; the same for the same numbers. BEIR's layout has one."""
+    if (data / "corpus.jsonl").is_file():
+        return read_documents(data, n_queries, n_items)
     source = Zeshel(data, context_words=CONTEXT_WORDS)
     distinct = {mention.query.marked_text: mention for mention in source.mentions("test", world)}
     mentions, entities = list(distinct.values()), source.entities(world)
@@ -58,6 +65,17 @@ def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
     others = [place for place in rng.permutation(len(entities)).tolist() if entities[place].id not in golds]
     drawn = {entities[place].id for place in others[: max(0, n_items - len(golds))]} | golds
     return World(chosen, [item for item in entities if item.id in drawn], world, (n_queries, n_items))
+
+
+def read_documents(data: Path, n_queries: int, n_items: int) -> World:
+    """Draw queries and documents in BEIR's layout; judgements are not read, so no document is the right one."""
+    distinct = list({query.marked_text: query for query in read_queries(data)}.values())
+    items = list(read_items(data))
+    rng = np.random.default_rng(0)
+    queries = [distinct[place] for place in rng.permutation(len(distinct))[:n_queries]]
+    mentions = [Mention(query, "", data.name, query.marked_text) for query in queries]
+    drawn = np.sort(rng.permutation(len(items))[:n_items]).tolist()
+    return World(mentions, [items[place] for place in drawn], data.name, (n_queries, n_items), LONG_ITEM_TOKENS)
 
 
 def score_world(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> ScoredWorld:
@@ -80,7 +98,7 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
 
         def make(some: Sequence[Query] = some) -> FloatMatrix:
             nonlocal score
-            score = score or block_scorer(scorer, world.items)
+            score = score or block_scorer(scorer, world)
             return score(some)
 
         blocks.append(cached(work / "matrices", "block", f"{made_from} {start}", make))
@@ -88,14 +106,14 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
     return np.concatenate(blocks)[:n_rows]
 
 
-def block_scorer(scorer: str, items: list[Item]) -> ScoreBlock:
+def block_scorer(scorer: str, world: World) -> ScoreBlock:
     """What scores some queries on all items."""
     if scorer == "maxsim":
-        return MaxSim(items, MiniLMTokens()).scores
+        return MaxSim(world.items, MiniLMTokens(), most=world.item_tokens).scores
     cross_encoder = load_scorer(scorer)
 
     def score(queries: Sequence[Query]) -> FloatMatrix:
-        return np.stack([cross_encoder.score(query, items) for query in queries]).astype(np.float32)
+        return np.stack([cross_encoder.score(query, world.items) for query in queries]).astype(np.float32)
 
     return score
 

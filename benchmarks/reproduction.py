@@ -31,7 +31,7 @@ from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
 from anncur.evaluation.rows import RowFile
 from anncur.evaluation.study import DISTILLED, store_retrievers
 from anncur.evaluation.worlds import ScoredWorld
-from anncur.planning.plan import seconds_per_pair
+from anncur.planning.pilot import seconds_per_pair
 from anncur.progress import Progress
 from anncur.reproduction.experiments import EXPERIMENTS
 from anncur.reproduction.models import MATCH, PAIR, linking, statistics, training_time

@@ -26,7 +26,8 @@ from anncur.datasets.sample import sample_items, sample_test_queries
 from anncur.datasets.zeshel import Zeshel
 from anncur.items import Item, Query
 from anncur.models.export import export_bytes
-from anncur.scorers.onnx import TOKENS_PER_BATCH, OnnxScorer
+from anncur.models.session import TOKENS_PER_BATCH
+from anncur.scorers.onnx import OnnxScorer
 from anncur.tokens import PairFormat, PairTokenizer
 from common import new_parser, write_rows
 

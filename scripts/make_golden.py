@@ -54,7 +54,7 @@ def main() -> None:
     out: Path = parser.parse_args().out
     if out.exists():
         sys.exit(f"{out} exists; a golden index is never written twice")
-    index = anncur.Index.build(ITEMS, LettersInCommon(), QUERIES, path=out, items_per_chunk=2)
+    index = anncur.Index.build(ITEMS, LettersInCommon(), QUERIES, path=out, items_per_chunk=2, retrievers=["bm25"])
     index.add(ADDED)
     index.remove(["dodo"])
     index.gc()

@@ -12,7 +12,14 @@ import pytest
 for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+from anncur.retrievers import loading  # noqa: E402
 from worlds import World, low_rank_scores  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def words_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes that name no retrievers have BM25 alone, as where no model is installed: embedding items takes time."""
+    monkeypatch.setattr(loading, "has_minilm", lambda: False)
 
 
 @pytest.fixture

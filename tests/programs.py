@@ -113,6 +113,7 @@ def build(path: Path | str, scorer: ScorerLike | None = None, **options: Any) ->
         world.queries,
         path=path,
         items_per_chunk=ITEMS_PER_CHUNK,
+        retrievers=["bm25"],
         **options,
     )
 

@@ -45,8 +45,14 @@ HEAVY = [
     "rich",
     "matplotlib",
     "bm25s",
+    "onnx",
     "onnxruntime",
 ]
+
+
+IN_TORCH = {"cli", "factors", "models", "training"}  # parts that may import torch or transformers
+TORCH_MODELS = {"models/encoders.py", "models/networks.py"}
+SENTENCE_TRANSFORMERS = {"models/sentence_transformers.py", "scorers/loading.py"}
 
 
 def modules() -> list[Path]:
@@ -86,6 +92,25 @@ def test_imports_point_one_way() -> None:
         if LAYER[name] >= LAYER[part(file)]
     ]
     assert not upwards
+
+
+def imported_packages(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(WithoutTypes().visit(ast.parse(file.read_text()))):
+        if isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).split(".")[0])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+    return found
+
+
+def test_torch_is_imported_only_where_models_are_trained_or_have_no_graph() -> None:
+    for file in modules():
+        name, packages = file.relative_to(SOURCE).as_posix(), imported_packages(file)
+        if packages & {"torch", "transformers"}:
+            assert part(file) in IN_TORCH, name
+            assert part(file) != "models" or name in TORCH_MODELS, name
+        assert "sentence_transformers" not in packages or name in SENTENCE_TRANSFORMERS, name
 
 
 def test_importing_anncur_loads_nothing_heavy() -> None:

@@ -9,7 +9,7 @@
     ├── ScorerError (RuntimeError)         the scorer failed
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
     │   ├── SpendCapError                  the cap on its pairs is reached
-    │   └── FingerprintError               it is not the scorer that these scores came from
+    │   └── FingerprintError               it is not the scorer, or the model, that what is stored came from
     ├── RetrieverError (RuntimeError)      a retriever failed, or gave something other than numbers
     ├── ResumeError (ValueError)           what is stored was begun with other settings
     ├── StorageError (OSError)             a file can't be written or read
@@ -73,7 +73,7 @@ class SpendCapError(ScorerError):
 
 
 class FingerprintError(ScorerError):
-    """The scorer is not the one that the stored scores came from."""
+    """The scorer, or the model of a retriever, is not the one that what is stored came from."""
 
 
 class RetrieverError(AnncurError, RuntimeError):

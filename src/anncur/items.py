@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsIndex, TypeAlias, overload
 
-from anncur.arrays import Positions
+import numpy as np
+
+from anncur.arrays import FloatVector, Positions
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
 
 
@@ -65,11 +67,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for: a text, with perhaps one span of it (characters, end exclusive) marked as the mention."""
+    """What is looked for: a text, with perhaps one span of it (characters, end exclusive) marked as the mention.
+
+    `embedding` is a vector for the retriever "embeddings", of an index that was built with some. It is no part of what
+    the query is: not of its equality or its hash."""
 
     text: str
     id: str = ""
     mention: tuple[int, int] | None = None
+    embedding: FloatVector | None = field(default=None, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         owner = ("query", self.id or self.text)
@@ -79,6 +85,8 @@ class Query:
             raise InputError("a query must hold some text, got an empty one; pass the text to search for")
         if self.mention is not None:
             object.__setattr__(self, "mention", _checked_span(self.mention, self.text, owner))
+        if self.embedding is not None:
+            object.__setattr__(self, "embedding", _checked_embedding(self.embedding, owner))
 
     @property
     def marked_text(self) -> str:
@@ -93,7 +101,8 @@ class Query:
         if self.mention is None:
             return self
         start, end = self.mention
-        return Query(self.text[start:end], self.id) if self.text[start:end].strip() else self
+        mention = self.text[start:end]
+        return Query(mention, self.id, embedding=self.embedding) if mention.strip() else self
 
     @classmethod
     def of_item(cls, item: Item) -> Query:
@@ -120,9 +129,9 @@ class Query:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Query:
-        """Read a dict with `text`, and perhaps `id` (or `_id`) and `mention` as [start, end]."""
+        """Read a dict with `text`, and perhaps `id` (or `_id`), `mention` as [start, end], and `embedding`."""
         query_id = _record_id(record, "query") if "id" in record or "_id" in record else ""
-        return cls(_record_text(record, "query"), query_id, record.get("mention"))
+        return cls(_record_text(record, "query"), query_id, record.get("mention"), record.get("embedding"))
 
 
 ItemLike: TypeAlias = Item | Mapping[str, Any] | str
@@ -332,6 +341,24 @@ def _checked_span(span: Any, text: str, owner: Owner) -> tuple[int, int]:
             f"got {span!r}"
         )
     return start, end
+
+
+def _checked_embedding(embedding: Any, owner: Owner) -> FloatVector:
+    """A vector of single precision that nobody changes."""
+    try:
+        vector = np.asarray(embedding)
+    except ValueError:
+        vector = np.empty(0)
+    if vector.ndim != 1 or not len(vector) or vector.dtype.kind not in "fiu":
+        raise InputError(
+            f"{_named(owner)}: embedding must be a list of numbers, got {vector.dtype} of shape {vector.shape}"
+        )
+    with np.errstate(over="ignore"):
+        single = np.array(vector, dtype=np.float32)
+    if not np.isfinite(single).all():
+        raise InputError(f"{_named(owner)}: embedding must be finite numbers, got NaN or infinity")
+    single.flags.writeable = False
+    return single
 
 
 def _record_id(record: Mapping[str, Any], kind: str) -> str:

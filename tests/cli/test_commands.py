@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -176,3 +177,30 @@ def test_what_people_see_names_the_next_step(run: Run) -> None:
     assert "item 16: xxxxx" in shown
     shown = CliRunner().invoke(app, ["plan", *BUILD[1:4], *BUILD[6:]]).stdout
     assert "1,800 pairs to score" in shown
+
+
+def test_an_index_is_built_and_grows_with_embeddings(run: Run) -> None:
+    numbers = np.arange(61, dtype=np.float32)
+    vectors = np.stack([np.cos(numbers), np.sin(numbers)], axis=1)
+    np.save("corpus.npy", vectors[:60])
+    np.save("new.npy", vectors[60:])
+    Path("embedder_of_tests.py").write_text(
+        "import numpy as np\ndef embed(queries): return np.array([[np.cos(7.0), np.sin(7.0)]] * len(queries))\n"
+    )
+    embedded = ["--embeddings", "corpus.npy", "--embed-queries", "embedder_of_tests:embed"]
+    run(*BUILD, *embedded)
+    assert run("info", "x.anncur")["retrievers"] == ["bm25", "embeddings"]
+    assert "pass embeddings=" in run("add", "x.anncur", "new.jsonl", code=1)
+    assert run("add", "x.anncur", "new.jsonl", "--embeddings", "new.npy")["n_items"] == 61
+    run("search", "x.anncur", "seven", "--budget", "5")
+    assert run("tune", "x.anncur")["version"] == 3
+    opened = anncur.Index.open("x.anncur")
+    hits = opened.search("seven", k=1, budget=3, method=anncur.Rerank("embeddings"))
+    assert hits.trace[0].positions.tolist() == np.argsort(-vectors @ vectors[7])[:3].tolist()
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", None])
+def test_a_file_of_embeddings_that_cannot_be_read_is_named(run: Run, content: bytes | None) -> None:
+    if content is not None:
+        Path("corpus.npy").write_bytes(content)
+    assert "--embeddings must be an .npy file" in run(*BUILD, "--embeddings", "corpus.npy", code=1)

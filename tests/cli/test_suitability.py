@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import anncur
 from anncur.cli.main import app
+from anncur.retrievers import loading
 from anncur.tuning import posterior, splits
 
 GOLDEN = Path(__file__).parent.parent / "reliability" / "golden" / "format-2"
@@ -26,13 +28,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(tmp_path_factory.mktemp("built"))
         patch.setattr(posterior, "MOST_PAIRS", 100)
         patch.setattr(splits, "ANCHOR_COUNTS", (0, 5))
+        patch.setattr(loading, "has_minilm", lambda: False)
         items = [{"id": f"i{n}", "text": f"a word of {n % 17} and {n}"} for n in range(120)]
         Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
         Path("queries.txt").write_text("".join(f"number {n} of some\n" for n in range(14)))
         Path("scorer_of_suitability.py").write_text(
             "def score(pairs): return [-abs(int(q.split()[1]) * 9 - int(i.split()[-1])) / 9 for q, i in pairs]\n"
         )
-        run("build", *FILES, "--out", "x.anncur")
+        run("build", *FILES, "--retriever", "bm25", "--out", "x.anncur")
         yield Path.cwd()
 
 
@@ -95,9 +98,9 @@ def test_a_picture_of_another_kind_is_refused(folder: str) -> None:
     assert "must end in one of .png" in run("info", folder, "--plot", "recall.gif", code=1).stderr
 
 
-def test_an_index_that_was_never_tuned_for_adaptive_search_is_reported_as_such(tmp_path: Path) -> None:
+def test_an_index_with_too_few_anchor_queries_to_tune_on_is_reported_as_such(tmp_path: Path) -> None:
     older = str(shutil.copytree(GOLDEN, tmp_path / "older"))
-    assert "adaptive search was not tuned" in " ".join(run("info", older).stdout.split())
+    assert "searches from the first query on" in " ".join(run("info", older).stdout.split())
     assert "nothing to draw" in run("info", older, "--plot", str(tmp_path / "x.png"), code=1).stderr
     assert as_json("tune", older)["chosen"] is None
     assert "at least 4 anchor queries" in run("tune", older).stdout
@@ -110,6 +113,29 @@ def test_a_plan_shows_the_same_of_its_pilot(folder: str) -> None:
     shown = run("plan", *FILES).stdout
     assert "principal components of the anchor scores of the pilot" in shown
     assert "top 50" in shown
+
+
+def test_a_plan_shows_how_far_each_number_of_anchor_queries_gets_and_what_it_costs(folder: str) -> None:
+    made, shown = as_json("plan", *FILES, "--price", "2"), run("plan", *FILES, "--price", "2").stdout
+    for row in made["recalls"]:
+        assert f"│ {row['method']} " in shown
+    assert [cost["n_anchor_queries"] for cost in made["costs"]] == [0, 9, 14]
+    assert [cost["price"] for cost in made["costs"]] == pytest.approx([0, 9 * 120 * 0.002, 14 * 120 * 0.002])
+    for number in ("1,080", "1,680", "2.16", "3.36"):
+        assert number in shown
+    first, *_ = (line for line in made["advice"] if "without anchor queries" in line)
+    assert first in " ".join(shown.split())
+
+
+def test_a_plan_takes_retrievers_and_embeddings_as_a_build_does(folder: str) -> None:
+    np.save("corpus.npy", np.stack([np.arange(120.0), np.ones(120)], axis=1))
+    Path("embedder_of_suitability.py").write_text(
+        "import numpy as np\ndef embed(queries): return np.ones((len(queries), 2))\n"
+    )
+    own = ["--embeddings", "corpus.npy", "--embed-queries", "embedder_of_suitability:embed"]
+    made = as_json("plan", *FILES, "--retriever", "tfidf", *own)
+    found = dict.fromkeys(row["method"] for row in made["recalls"] if row["method"].startswith("rerank"))
+    assert list(found) == ["rerank tfidf", "rerank embeddings", "rerank rrf"]
 
 
 def test_tune_reports_what_it_chose_and_what_that_changes(folder: str) -> None:
@@ -135,7 +161,7 @@ def test_tune_reports_what_it_chose_and_what_that_changes(folder: str) -> None:
 
 def test_tune_shows_what_it_chose(folder: str) -> None:
     shown = run("tune", folder, "--seed", "3").stdout
-    for words in ("retrievers  ", "embeddings  none", "noise  ", "first round  ", "top 10", "% → "):
+    for words in ("retrievers  ", "embeddings  those of bm25", "noise  ", "first round  ", "top 10", "% → "):
         assert words in shown
 
 

@@ -44,7 +44,7 @@ def test_covariance_is_that_of_the_prior_less_what_scores_explain() -> None:
     seen, unseen = model.vectors[scored[0]].astype(float), model.vectors[others[0]].astype(float)
     left = np.linalg.inv(np.eye(model.width) + seen.T @ seen / model.noise)
     expected = unseen @ left @ unseen.T + model.noise * np.eye(6)
-    np.testing.assert_allclose(posterior.covariance(others)[0], expected * posterior.misfit()[0], atol=1e-5)
+    np.testing.assert_allclose(posterior.covariance(others)[0], expected, atol=1e-5)
 
 
 def test_a_query_whose_scores_misfit_the_model_is_less_certain() -> None:
@@ -73,8 +73,20 @@ def test_anchor_queries_themselves_have_a_standard_normal_vector() -> None:
     """Item vectors are scaled so: the products of items are their covariance over the anchor queries."""
     scores = low_rank_scores(30, 12, rank=5, noise=0.5)
     model = fit_items(scores.T, noise_share=0.1)
-    np.testing.assert_allclose(model.vectors @ model.vectors.T, np.cov(scores.T), atol=1e-5)
+    vectors = model.vectors[:, :-1]
+    np.testing.assert_allclose(vectors @ vectors.T, np.cov(scores.T), atol=1e-5)
     np.testing.assert_allclose(model.offsets, scores.mean(axis=0), atol=1e-6)
+
+
+def test_how_far_a_query_follows_the_offsets_is_learnt_from_its_scores() -> None:
+    rng = np.random.default_rng(0)
+    offsets = 3 * rng.normal(size=(60, 1))
+    model = fit_items(offsets + 0.1 * rng.normal(size=(60, 5)), noise_share=0.1)
+    scored, others = np.arange(30)[None], np.arange(30, 60)
+    against = QueryPosterior(1, model)
+    against.observe(scored, -0.5 * offsets[:30].T - model.offsets[scored])
+    guesses = model.offsets[others] + model.vectors[others] @ against.query_vectors[0]
+    assert np.corrcoef(guesses, offsets[others, 0])[0, 1] < -0.9
 
 
 def test_the_part_that_retrievers_predict_is_in_no_vector() -> None:
@@ -89,17 +101,19 @@ def test_embeddings_take_their_share_and_the_variance_stays() -> None:
     embeddings = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     alone = fit_items(scores, noise_share=0.1)
     joined = fit_items(scores, noise_share=0.1, embeddings=embeddings, embedding_share=0.3)
-    assert joined.width == 16
+    assert joined.width == 17
     assert joined.noise == pytest.approx(alone.noise)
-    assert np.square(joined.vectors[:, 10:]).sum() == pytest.approx(0.3 * np.square(alone.vectors).sum(), rel=1e-4)
+    of_scores = np.square(alone.vectors[:, :-1]).sum()
+    assert np.square(joined.vectors[:, 11:]).sum() == pytest.approx(0.3 * of_scores, rel=1e-4)
     assert np.square(joined.vectors).sum() == pytest.approx(np.square(alone.vectors).sum(), rel=1e-4)
 
 
 def test_very_many_anchor_queries_are_reduced_to_their_first_principal_components() -> None:
     scores = low_rank_scores(MOST_COMPONENTS + 40, 300, rank=20, noise=0.01)
     model = fit_items(scores.T, noise_share=0.1)
-    assert model.width == MOST_COMPONENTS
-    np.testing.assert_allclose(model.vectors @ model.vectors.T, np.cov(scores.T), atol=1e-2)
+    vectors = model.vectors[:, :-1]
+    assert vectors.shape[1] == MOST_COMPONENTS
+    np.testing.assert_allclose(vectors @ vectors.T, np.cov(scores.T), atol=1e-2)
 
 
 @pytest.mark.parametrize("scores", [np.zeros((20, 5)), np.ones((20, 1)), np.empty((20, 0))])

@@ -384,7 +384,8 @@ def test_progress_is_shown_for_every_stage_up_to_its_end(make_world: MakeWorld) 
     index = world.index(20, progress=progress)
     index.search_many(world.queries[20:], progress=progress)
     last = {stage: (done, total) for stage, done, total in shown}
-    assert set(last) == {"scoring anchor queries", "tuning anncur", "tuning posterior", "searching"}
+    stages = {"encoding items for words", "scoring anchor queries", "tuning anncur", "tuning posterior", "searching"}
+    assert set(last) == stages
     assert all(done == total for done, total in last.values())
     assert [done for stage, done, _ in shown if stage == "scoring anchor queries"] == [60 * n for n in range(1, 21)]
 

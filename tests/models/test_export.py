@@ -88,12 +88,13 @@ def test_a_failed_export_leaves_the_old_file_and_no_other(tmp_path: Path, monkey
     assert file.read_bytes() == b"old"
 
 
-def test_a_missing_package_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "anncur.models.graph", raising=False)
-    monkeypatch.delattr("anncur.models.graph", raising=False)
+def test_only_int8_needs_onnx_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_folder(tmp_path)
+    expected = export_bytes(folder)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InputError, match=r"pip install 'anncur\[train\]'"):
-        export_bytes(tmp_path)
+    assert export_bytes(folder) == expected
+    with pytest.raises(InputError, match=r"int8 weights need onnx .*pip install 'anncur\[train\]'"):
+        export_bytes(folder, weights="int8")
 
 
 def test_wrong_folders_are_refused_with_what_is_missing(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from onnx import load_from_string
 from safetensors.numpy import load_file
 
 from anncur.errors import InputError
-from anncur.models.graph import FLOAT32, Backend, Shape, build_graph, quantised
+from anncur.models.graph import Shape, build_graph
+from anncur.models.nodes import FLOAT32, Backend, quantised
 from anncur.tokens import Layout, PairBatch, PairFormat, PairTokenizer
 from models.tiny import CONFIG, QUERY, make_folder, make_items, run_transformers
 

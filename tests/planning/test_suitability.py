@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.planning.advice import advise
 from anncur.planning.suitability import assess, compare
 from anncur.search.settings import PosteriorSettings, RecallCurve, Tuned
-from anncur.search.splits import SplitTable
+from anncur.search.splits import BudgetSplit, SplitTable
 from anncur.storage.codecs import decode_tuned, encode_tuned
 from anncur.tuning import posterior, splits
 from anncur.tuning.derive import Derived, derive
@@ -177,11 +178,44 @@ def test_where_re_ranking_is_better_only_somewhere_the_advice_names_where() -> N
 
 
 def test_what_was_never_tuned_is_to_be_tuned() -> None:
-    untuned = Derived(np.arange(3), NO_SPLITS)
-    assert assess(untuned, n_items=5000).recalls == ()
-    assert assess(untuned, n_items=5000).components == ()
-    (line,) = advise(untuned, n_items=5000)
-    assert "run `anncur tune`" in line
+    table = SplitTable([BudgetSplit(0, 0.1)], np.zeros((1, 4, 10), dtype=np.int16))  # there are anchor queries
+    (line,) = advise(Derived(np.arange(3), table), n_items=5000)
+    assert line == "adaptive search was not tuned: run `anncur tune`"
+
+
+def test_an_index_without_anchor_queries_searches_from_the_first_query_on() -> None:
+    nothing = Derived(np.arange(3), NO_SPLITS)
+    assert assess(nothing, n_items=5000).recalls == ()
+    assert assess(nothing, n_items=5000).components == ()
+    searches, calibrate, anchors = advise(nothing, n_items=5000)
+    assert "searches from the first query on" in searches
+    assert "index.calibrate(queries)" in calibrate
+    assert "anchor queries would raise recall: `anncur plan` tells how far" in anchors
+
+
+def test_an_index_of_a_build_without_anchor_queries_is_not_to_be_tuned() -> None:
+    advice = World(low_rank_scores(2, 1200, rank=2)).index(0).suitability().advice
+    assert len(advice) == 3
+    assert not [line for line in advice if "anncur tune" in line]
+
+
+def test_once_it_is_calibrated_it_is_compared_with_re_ranking() -> None:
+    tuned = replace(tuned_to(0.9, 0.5).tuned, settings=None)
+    searches, compared, budgets, anchors = advise(Derived(np.arange(3), NO_SPLITS, tuned), n_items=5000)
+    assert "searches from the first query on" in searches
+    assert compared.startswith("use posterior, the default: it finds 9")
+    assert "on held-out queries" in compared
+    assert budgets.startswith("pairs in which posterior finds 90%")
+    assert "anchor queries would raise recall" in anchors
+
+
+def test_too_few_queries_to_calibrate_with_are_said_to_be_too_few() -> None:
+    theirs = np.full((2, 100), 5000, dtype=np.int32)
+    ours = theirs.copy()
+    ours[0] = 20
+    tuned = Tuned(None, RecallCurve(ours, 500), rerank_curves={"bm25": RecallCurve(theirs, 5000)})
+    advice = advise(Derived(np.arange(3), NO_SPLITS, tuned), n_items=5000)
+    assert advice[1].startswith("calibrate with more queries: 2 are too few to tell")
 
 
 def test_few_items_are_better_scored_all() -> None:

@@ -25,7 +25,8 @@ def slow(pairs):
 
 scorer = anncur.load_scorer(slow, batch_size=4, fingerprint="slow")
 items = [f"item {number:03}" for number in range(300)]
-index = anncur.Index.build(items, scorer, [f"query {n}" for n in range(10)], path="x.anncur", progress=False)
+queries = [f"query {n}" for n in range(10)]
+index = anncur.Index.build(items, scorer, queries, path="x.anncur", retrievers=["bm25"], progress=False)
 print(index.info.build_calls)
 """
 

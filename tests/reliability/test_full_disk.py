@@ -99,7 +99,7 @@ def test_a_build_on_a_disk_of_any_size_names_what_it_needs_and_completes_once_th
 
 def test_what_was_scored_before_the_disk_was_full_is_not_scored_again(disk: Disk, tmp_path: Path) -> None:
     world = programs.make_world()
-    disk.resize(n_pages=14)
+    disk.resize(n_pages=28)
     assert _failure(lambda: programs.build(disk.index, world.scorer)) is not None
     n_stored = len(list(disk.index.glob("segments/*/scores/c/*/0")))
     assert n_stored > 0, "the disk was full too early for this test"

@@ -10,6 +10,7 @@ import pytest
 from anncur import Item, Query
 from anncur.arrays import FloatMatrix
 from anncur.retrievers.features import (
+    Regression,
     features,
     features_of_pairs,
     predict,
@@ -60,8 +61,8 @@ def test_a_row_without_spread_has_features_of_zero() -> None:
 def test_a_retriever_that_is_the_scorer_predicts_it_all(cheap: FloatMatrix) -> None:
     retriever_scores = 3 * features(cheap)[0]
     exact = retriever_scores + np.arange(200)  # every item has a level of its own
-    coefficients = regress(exact, {"twin": features(cheap)})
-    fitted = predict({"twin": cheap}, coefficients)
+    coefficients = regress(exact, {"twin": features(cheap)}).coefficients
+    fitted = predict({"twin": cheap}, dict(coefficients))
     residual = exact - fitted
     assert (residual - residual.mean(axis=0)).std() < 0.05 * retriever_scores.std()
 
@@ -69,24 +70,41 @@ def test_a_retriever_that_is_the_scorer_predicts_it_all(cheap: FloatMatrix) -> N
 def test_what_a_retriever_scores_an_item_for_every_query_does_not_count(cheap: FloatMatrix) -> None:
     popular = cheap + 3 * np.random.default_rng(2).normal(size=200)
     exact = 3 * features(popular)[0]
-    residual = exact - predict({"twin": popular}, regress(exact, {"twin": features(popular)}))
+    coefficients = regress(exact, {"twin": features(popular)}).coefficients
+    residual = exact - predict({"twin": popular}, dict(coefficients))
     assert (residual - residual.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
 
 
 def test_two_retrievers_with_the_same_scores_share_the_coefficient(cheap: FloatMatrix) -> None:
-    found = regress(features(cheap)[0], {"one": features(cheap), "two": features(cheap)})
+    found = dict(regress(features(cheap)[0], {"one": features(cheap), "two": features(cheap)}).coefficients)
     np.testing.assert_allclose(found["one"], found["two"], atol=1e-6)
     assert found["one"][0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_retriever_unrelated_to_the_scorer_gets_coefficients_near_zero(cheap: FloatMatrix) -> None:
     exact = np.random.default_rng(1).normal(size=cheap.shape)
-    (coefficients,) = regress(exact, {"unrelated": features(cheap)}).values()
+    ((_, coefficients),) = regress(exact, {"unrelated": features(cheap)}).coefficients
     assert np.abs(coefficients).max() < 0.1
 
 
 def test_one_query_is_too_few_to_regress_on(cheap: FloatMatrix) -> None:
-    assert regress(cheap[:1], {"any": features(cheap[:1])}) == {}
+    assert regress(cheap[:1], {"any": features(cheap[:1])}) == Regression((), (), 0.0)
+
+
+def test_queries_that_trust_a_retriever_differently_give_its_coefficient_a_spread(cheap: FloatMatrix) -> None:
+    standard = features(cheap)[0]
+    trust = np.where(np.arange(20) % 2, 3.0, 1.0)[:, None]
+    alike, unlike = (regress(exact, {"one": features(cheap)}) for exact in (2 * standard, trust * standard))
+    assert unlike.spreads[0][1][0] > 5 * alike.spreads[0][1][0]
+    assert unlike.coefficients[0][1][0] == pytest.approx(2.0, abs=0.1)
+
+
+def test_queries_of_different_levels_give_the_level_a_spread(cheap: FloatMatrix) -> None:
+    noise = np.random.default_rng(3).normal(size=cheap.shape)
+    levels = 5 * np.random.default_rng(4).normal(size=(20, 1))
+    alike, unlike = (regress(exact, {"one": features(cheap)}).level_spread for exact in (noise, noise + levels))
+    assert alike < 0.3
+    assert unlike == pytest.approx(float(levels.std()), rel=0.2)
 
 
 def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:

@@ -91,6 +91,33 @@ def test_bm25_is_lucenes_formula() -> None:
     np.testing.assert_allclose(scores(retriever, "bat fruit")[0], expected, atol=1e-6)
 
 
+def test_bm25_gives_the_scores_of_bm25s() -> None:
+    bm25s = pytest.importorskip("bm25s", reason="is what we compare with")
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in rng.zipf(1.5, rng.integers(0, 30)) % 200) for _ in range(300)]
+    retriever = BM25()
+    retriever.fit([anncur.Item(str(n), text) for n, text in enumerate(texts)])
+    theirs = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+    theirs.index([text.split() for text in texts], show_progress=False)
+    for query in ("w1 w7 w30", "w2 w2 w150", "w9"):
+        known = [word for word in query.split() if word in theirs.vocab_dict]
+        np.testing.assert_allclose(scores(retriever, query)[0], theirs.get_scores(known), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [BM25, TfIdf])
+def test_items_in_parts_without_some_of_them_score_as_if_they_had_been_fitted(kind: type[BM25] | type[TfIdf]) -> None:
+    rng = np.random.default_rng(1)
+    items = [anncur.Item(str(n), " ".join(f"w{number}" for number in rng.zipf(1.5, 8) % 60)) for n in range(100)]
+    items[40] = anncur.Item("40", "a lonely word")
+    kept = np.setdiff1d(np.arange(100), [3, 40, 41, 99])
+    fresh, restored = kind(), kind()
+    fresh.fit([items[place] for place in kept.tolist()])
+    first, second = restored.encode(items[:50], 0), restored.encode(items[50:], 50)
+    restored.restore([restored.select(first, kept[kept < 50]), restored.select(second, kept[kept >= 50] - 50)])
+    queries = [anncur.Query(text) for text in ("w1 w5 w5", "w2 lonely", "lonely")]
+    np.testing.assert_allclose(restored.scores(queries), fresh.scores(queries), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [

@@ -18,8 +18,9 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 import anncur
 from anncur.errors import FileFormatError, InputError
 from anncur.models.export import export, export_bytes
+from anncur.models.session import SMALL_BATCH, TOKENS_PER_BATCH, batches
 from anncur.scorers import onnx as onnx_scorer
-from anncur.scorers.onnx import SMALL_BATCH, TOKENS_PER_BATCH, OnnxScorer, batches
+from anncur.scorers.onnx import OnnxScorer
 from anncur.threads import usable_cores
 from anncur.tokens import Tokens
 from models.tiny import QUERY, make_folder, make_items, save_model, transformers_scores
@@ -130,7 +131,7 @@ def test_a_few_pairs_are_enough_for_all_threads() -> None:
 
 def test_one_thread_scores_in_the_thread_that_asks(scorer: OnnxScorer, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = scorer.score(QUERY, ITEMS)
-    monkeypatch.setattr(scorer, "_pool", None)  # a forked process has no threads but its own
+    monkeypatch.setattr(scorer._session, "_pool", None)  # a forked process has no threads but its own
     np.testing.assert_array_equal(scorer.score(QUERY, ITEMS), expected)
 
 

@@ -159,8 +159,12 @@ def test_axn_needs_anchor_queries_and_a_retriever(make_world: MakeWorld) -> None
         world.index(0).search(world.queries[0], method="axn")
     with pytest.raises(AnncurError, match="retrievers: none; build it with"):
         world.index(5, retrievers=()).search(world.queries[9], method="axn")
-    with pytest.raises(AnncurError, match="retriever with item vectors, and bm25 has none"):
-        world.index(5).search(world.queries[9], method=Axn(kind="inductive"))
+
+    def by_length(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        return [float(len(item.text)) for item in items]
+
+    with pytest.raises(AnncurError, match="retriever with item vectors, and by_length has none"):
+        world.index(5, retrievers=(by_length,)).search(world.queries[9], method=Axn(kind="inductive"))
 
 
 def test_the_inductive_kind_names_the_extra_that_it_needs(

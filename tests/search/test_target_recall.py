@@ -10,6 +10,7 @@ from worlds import World, low_rank_scores
 
 TARGET = 0.95
 N_ANCHORS, N_TESTS, N_ITEMS = 40, 60, 600
+N_WORLDS = 5  # the 40 anchor queries of one world may all be easy
 KS = (1, 2, 5, 10, 20, 50, 100)
 KS_BETWEEN = (4, 12, 25, 66, 130)  # for which nothing was calibrated
 
@@ -28,22 +29,25 @@ def reached(k: int, indexes: list[tuple[World, anncur.Index]]) -> tuple[float, i
 
 def make_indexes(rank: int, noise: float, retrievers: tuple[str, ...]) -> list[tuple[World, anncur.Index]]:
     shape = (N_ANCHORS + N_TESTS, N_ITEMS)
-    worlds = [World(low_rank_scores(*shape, rank=rank, noise=noise, seed=seed)) for seed in (0, 1)]
+    worlds = [World(low_rank_scores(*shape, rank=rank, noise=noise, seed=seed)) for seed in range(N_WORLDS)]
     return [(world, world.index(N_ANCHORS, retrievers=retrievers)) for world in worlds]
 
 
 @pytest.mark.parametrize(
-    ("rank", "noise", "retrievers"),
+    ("rank", "noise", "retrievers", "ks"),
     [
-        (3, 0.0, ("bm25",)),
-        pytest.param(3, 0.0, (), marks=pytest.mark.slow),
-        pytest.param(12, 0.2, ("bm25",), marks=pytest.mark.slow),
-        pytest.param(12, 0.2, (), marks=pytest.mark.slow),
+        (3, 0.0, ("bm25",), (1, 10, 25)),
+        pytest.param(3, 0.0, ("bm25",), KS + KS_BETWEEN, marks=pytest.mark.slow),
+        pytest.param(3, 0.0, (), KS + KS_BETWEEN, marks=pytest.mark.slow),
+        pytest.param(12, 0.2, ("bm25",), KS + KS_BETWEEN, marks=pytest.mark.slow),
+        pytest.param(12, 0.2, (), KS + KS_BETWEEN, marks=pytest.mark.slow),
     ],
 )
-def test_the_mean_recall_reaches_the_target_for_any_k(rank: int, noise: float, retrievers: tuple[str, ...]) -> None:
+def test_the_mean_recall_reaches_the_target_for_any_k(
+    rank: int, noise: float, retrievers: tuple[str, ...], ks: tuple[int, ...]
+) -> None:
     indexes = make_indexes(rank, noise, retrievers)
-    for k in KS + KS_BETWEEN:
+    for k in ks:
         recall, least_calls = reached(k, indexes)
         assert recall >= TARGET - 0.02, f"k = {k}: {recall:.3f}"
         assert least_calls >= k, "fewer pairs can't hold the top k"

@@ -308,7 +308,7 @@ def test_repair_leaves_out_what_the_scorer_no_longer_prepares(tmp_path: Path) ->
 
 def test_a_pilot_scores_what_it_prepared() -> None:
     scorer = TokenScorer()
-    made = plan(ITEMS, scorer, QUERIES, seconds=1)
+    made = plan(ITEMS, scorer, QUERIES, seconds=1, retrievers=())
     assert sorted(scorer.prepared) == sorted(ids(ITEMS))
     without = made.disk_bytes - sum(len(scorer.tokens(item)) for item in ITEMS)
     assert without == 4 * made.n_pairs + 2 * sum(len(item.full_text) for item in ITEMS) + 2**21

@@ -13,6 +13,7 @@ from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_
 from anncur.cli.options import (
     BatchOption,
     CorpusArgument,
+    EmbeddingsOption,
     IndexArgument,
     MarkedOption,
     MaxCallsOption,
@@ -25,6 +26,7 @@ from anncur.cli.options import (
     ThreadsOption,
     anchor_queries_from,
     open_index,
+    read_embeddings,
     scorer_from,
 )
 from anncur.datasets.jsonl import read_items
@@ -43,8 +45,17 @@ def build(
         list[str] | None,
         typer.Option(
             "--retriever",
-            help="bm25 (the default), tfidf, minilm, a dual encoder's folder, or package.module:name; may be repeated. "
-            "Adaptive search begins with them, as far as tuning finds them useful; the method rerank takes one.",
+            help="bm25, tfidf, minilm, rrf, a dual encoder's folder, st:NAME, or package.module:name; may be repeated. "
+            "By default bm25, and the embeddings that are given, else minilm if it is installed. Adaptive search "
+            "begins with them, as far as tuning finds them useful; the method rerank takes one.",
+        ),
+    ] = None,
+    embeddings: EmbeddingsOption = None,
+    embed_queries: Annotated[
+        str | None,
+        typer.Option(
+            "--embed-queries",
+            help="package.module:name of a function that embeds a list of queries; the index remembers it.",
         ),
     ] = None,
     anchor_method: Annotated[
@@ -74,6 +85,7 @@ def build(
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur`
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
     - `anncur build corpus.jsonl --queries q.txt --out my.anncur --scorer my_module:scorer --shard 0/4`
+    - `anncur build corpus.jsonl --out my.anncur --embeddings corpus.npy --embed-queries my_module:embed`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     with show_progress(as_json=as_json) as progress:
@@ -82,7 +94,9 @@ def build(
             guarded,
             [] if queries is None else anchor_queries_from(queries, n_anchor_queries, seed, marked=marked),
             path=out,
-            retrievers=retriever or ["bm25"],
+            retrievers=retriever or None,
+            embeddings=read_embeddings(embeddings),
+            embed_queries=embed_queries,
             anchor_method=anchor_method,
             dtype=dtype,
             items_per_chunk=items_per_chunk,
@@ -105,6 +119,7 @@ def build(
 def add(
     index: IndexArgument,
     corpus: CorpusArgument,
+    embeddings: EmbeddingsOption = None,
     scorer: OwnScorerOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -117,10 +132,11 @@ def add(
     Examples:
 
     - `anncur add my.anncur new.jsonl`
+    - `anncur add my.anncur new.jsonl --embeddings new.npy`
     """
     opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads)
     with show_progress(as_json=as_json) as progress:
-        opened.add(read_items(corpus), progress=progress)
+        opened.add(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
     _show(opened, index, as_json=as_json)
 
 

@@ -109,7 +109,7 @@ def tune(
     - `anncur tune my.anncur`
     - `anncur tune my.anncur --seed 1 --json`
     """
-    opened = Index.open(index, check=False)
+    opened = open_index(index, check=False)
     with show_progress(as_json=as_json) as progress:
         report = opened.tune(anchor_method=anchor_method, seed=seed, progress=progress)
     version = opened.info.version
@@ -128,7 +128,7 @@ def learn(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption 
     - `anncur search my.anncur "small bat" --log-queries 1000`
     - `anncur learn my.anncur`
     """
-    opened = Index.open(index, check=False)
+    opened = open_index(index, check=False)
     with show_progress(as_json=as_json) as progress:
         n_queries = opened.learn(progress=progress)
     version = opened.info.version

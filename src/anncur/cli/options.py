@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from anncur.datasets.jsonl import read_queries
 from anncur.errors import InputError
@@ -55,6 +56,12 @@ ThreadsOption = Annotated[
 
 
 MarkedOption = Annotated[bool, typer.Option("--marked", help="One [ ] in each line of a text file marks its mention.")]
+
+
+EmbeddingsOption = Annotated[
+    Path | None,
+    typer.Option("--embeddings", help="An .npy file with an embedding for each item, in the order of the corpus."),
+]
 
 
 def _seed(value: int) -> int:
@@ -106,6 +113,18 @@ def open_index(
         raise InputError(f"{path} was built with a scorer that has no name to load it by; pass --scorer")
     loaded = load_scorer(name, retries=retries, max_calls=max_calls, threads=threads)
     return Index.open(path, loaded, **options)
+
+
+def read_embeddings(path: Path | None) -> NDArray[Any] | None:
+    """The array of an .npy file; it is read as it is needed."""
+    if path is None:
+        return None
+    try:
+        rows: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        message = f"--embeddings must be an .npy file with a row for each item, can't read {path}: {error}"
+        raise InputError(message) from error
+    return rows
 
 
 def import_from_here() -> None:

@@ -13,6 +13,7 @@ from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_
 from anncur.cli.options import (
     BatchOption,
     CorpusArgument,
+    EmbeddingsOption,
     MarkedOption,
     MaxCallsOption,
     NAnchorQueriesOption,
@@ -22,11 +23,13 @@ from anncur.cli.options import (
     SeedOption,
     ThreadsOption,
     anchor_queries_from,
+    read_embeddings,
     scorer_from,
 )
 from anncur.cli.tables import show_suitability
 from anncur.datasets.jsonl import read_items
-from anncur.planning.plan import SHARES, BuildPlan
+from anncur.planning.comparison import SHARES
+from anncur.planning.plan import BuildPlan
 from anncur.planning.plan import plan as make_plan
 from anncur.progress import duration
 
@@ -37,6 +40,15 @@ def plan(
     scorer: ScorerOption = "builtin",
     n_anchor_queries: NAnchorQueriesOption = None,
     marked: MarkedOption = False,
+    retriever: Annotated[
+        list[str] | None, typer.Option("--retriever", help="As for build: what to compare with; may be repeated.")
+    ] = None,
+    embeddings: EmbeddingsOption = None,
+    embed_queries: Annotated[
+        str | None,
+        typer.Option("--embed-queries", help="package.module:name of a function that embeds a list of queries."),
+    ] = None,
+    price: Annotated[float | None, typer.Option("--price", help="Of 1,000 pairs, in any currency.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
     ] = None,
@@ -51,20 +63,32 @@ def plan(
 ) -> None:
     """Find out what a build will cost and bring, with a small pilot.
 
-    Compares adaptive search with re-ranking and with the method anncur, and advises which to use. Nothing is written
-    but, with --out, the pilot's scores, which the build then doesn't pay for again.
+    Measures how far adaptive search gets without anchor queries, with 10, with 40 and with more of them, beside
+    re-ranking with each retriever and the method anncur, and advises which anchor queries are worth paying for. Nothing
+    is written but, with --out, the pilot's scores, which the build then doesn't pay for again.
 
     Examples:
 
     - `anncur plan corpus.jsonl --queries queries.jsonl`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
-    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --n-anchor-queries 200 --seconds 20`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --price 0.5 --seconds 20`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --embeddings corpus.npy --embed-queries my_module:embed`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
     anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed, marked=marked)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(
-            read_items(corpus), guarded, anchor_queries, path=out, seconds=seconds, seed=seed, progress=progress
+            read_items(corpus),
+            guarded,
+            anchor_queries,
+            retrievers=retriever or None,
+            embeddings=read_embeddings(embeddings),
+            embed_queries=embed_queries,
+            price_per_1000=price,
+            path=out,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
         )
     if as_json:
         print_json(made.to_dict())
@@ -75,20 +99,40 @@ def plan(
 def _show(out: Console, made: BuildPlan) -> None:
     out.print(f"{made.n_items:,} items x {made.n_anchor_queries:,} anchor queries = {made.n_pairs:,} pairs to score")
     out.print(f"time    about {duration(made.seconds)}, at {1000 * made.seconds_per_pair:.3g} ms per pair")
+    if made.price is not None:
+        out.print(f"price   {made.price:,.2f}")
     out.print(f"disk    about {_size(made.disk_bytes)}")
     out.print(f"memory  about {_size(made.memory_bytes)} to search it")
-    pilot = f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} pairs"
-    table = Table(title=f"\nShare of the scorer's top 10 that is found on a pilot of {pilot}")
+    out.print(_recall_table(made))
+    out.print(_cost_table(made))
+    show_suitability(out, made.suitability, of=" of the pilot")
+    out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
+    for line in made.advice:
+        out.print(f"- {line}", markup=False)
+
+
+def _recall_table(made: BuildPlan) -> Table:
+    title = (
+        f"\nShare of the scorer's top 10 that is found, mean of {made.pilot_test_queries} test queries\n(a pilot of "
+        f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} pairs)"
+    )
+    table = Table(title=title)
     table.add_column("share of the items that is scored")
     for share in SHARES:
         table.add_column(f"{share:.0%}", justify="right")
     for method in dict.fromkeys(recall.method for recall in made.recalls):
         table.add_row(method, *(f"{recall.recall:.0%}" for recall in made.recalls if recall.method == method))
-    out.print(table)
-    show_suitability(out, made.suitability, of=" of the pilot")
-    out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
-    for line in made.advice:
-        out.print(f"- {line}", markup=False)
+    return table
+
+
+def _cost_table(made: BuildPlan) -> Table:
+    table = Table(title="\nWhat anchor queries cost for all items")
+    for name in ("anchor queries", "pairs", "time", *([] if made.price is None else ["price"])):
+        table.add_column(name, justify="right")
+    for cost in made.costs:
+        price = [] if cost.price is None else [f"{cost.price:,.2f}"]
+        table.add_row(f"{cost.n_anchor_queries:,}", f"{cost.n_pairs:,}", duration(cost.seconds), *price)
+    return table
 
 
 def _size(n_bytes: int) -> str:

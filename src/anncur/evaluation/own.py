@@ -30,7 +30,7 @@ from anncur.evaluation.study import Sizes
 from anncur.evaluation.worlds import ScoredWorld, split_by_group
 from anncur.index.index import Index
 from anncur.items import Corpus, Item, Query, digest_items
-from anncur.planning.plan import seconds_per_pair
+from anncur.planning.pilot import seconds_per_pair
 from anncur.progress import Progress, duration, silent
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer

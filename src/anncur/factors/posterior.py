@@ -4,6 +4,8 @@ An item has an offset and a vector, a query a vector of its own, and
 
     score = offset + item vector . query vector + noise.
 
+A query may have columns of its own beside the items' vectors, with coefficients that are unknown like its vector.
+
 Item vectors are the item's centred scores under the anchor queries, so that the anchor queries' own vectors, and by
 the same measure those of other queries, have a standard normal distribution: that is the prior. Exact scores turn it
 into the posterior, which is least squares regularised by the prior, and so never ill-conditioned.
@@ -13,17 +15,18 @@ solved in float64; products are in float32 where the noise is far above its roun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 
 ITEMS_AT_ONCE = 8192
 MOST_COMPONENTS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
 MOST_EMBEDDING_COMPONENTS = 256
+OFFSET_SPREAD = 0.3  # of a query's coefficient of the offsets, whose mean is 1
 LEAST_NOISE_SHARE = 1e-6  # of an item's variance: exact scores of low rank have none, and rounding must not rule
 SAFE_NOISE = 1e-4  # of the largest variance of an item; float32 rounds products to about 1e-6 of it
 
@@ -41,11 +44,14 @@ class ItemModel:
         """Of the vectors."""
         return int(self.vectors.shape[1])
 
+    def take(self, items: Positions) -> ItemModel:
+        """That of some items."""
+        return ItemModel(self.offsets[items], self.vectors[items], self.noise)
+
     @cached_property
-    def precision(self) -> DTypeLike:
-        """Of products with these vectors."""
-        largest = float(np.einsum("ij,ij->i", self.vectors, self.vectors).max(initial=0.0))
-        return np.float32 if self.noise > SAFE_NOISE * largest else np.float64
+    def most_variance(self) -> float:
+        """The largest variance of an item."""
+        return float(np.einsum("ij,ij->i", self.vectors, self.vectors).max(initial=0.0))
 
 
 def fit_items(
@@ -90,12 +96,15 @@ def item_model(
 
     `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
     variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
-    of an item."""
+    of an item. How far a query's scores follow the offsets is its own: they are a column beside the vectors."""
     variance = mean_square(vectors)
-    has_vectors = vectors.shape[1] > 0
-    if embeddings is not None and (embedding_share > 0 or not has_vectors):
-        vectors, variance = _joined(vectors, variance, embeddings, embedding_share if has_vectors else 1.0)
-    return ItemModel(offsets, vectors, noise=noise_of(noise_share, variance))
+    if not vectors.shape[1]:
+        return join_embeddings(ItemModel(offsets, vectors, noise_of(noise_share, 1.0)), embeddings, variance=1.0)
+    trust = OFFSET_SPREAD * (offsets - offsets.mean())
+    share = 0.0 if embeddings is None else embedding_share
+    scaled = np.hstack([np.float32(np.sqrt(1 - share)) * vectors, trust[:, None].astype(np.float32)])
+    model = ItemModel(offsets, scaled, noise_of(noise_share, variance))
+    return join_embeddings(model, embeddings if share else None, variance=share * (variance or 1.0))
 
 
 def noise_of(noise_share: float, variance: float) -> float:
@@ -103,14 +112,19 @@ def noise_of(noise_share: float, variance: float) -> float:
     return max(noise_share, LEAST_NOISE_SHARE) * (variance or 1.0)
 
 
-def _joined(
-    vectors: FloatMatrix, variance: float, embeddings: FloatMatrix, embedding_share: float
-) -> tuple[FloatMatrix, float]:
-    """Vectors with embeddings beside them, and the mean variance, which stays as it was."""
-    variance = variance or 1.0
-    centred = _principal(embeddings - embeddings.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
-    embedding_scale = np.sqrt(embedding_share * variance / (mean_square(centred) or 1.0))
-    return np.hstack([np.sqrt(1 - embedding_share) * vectors, embedding_scale * centred]).astype(np.float32), variance
+def join_embeddings(model: ItemModel, embeddings: FloatMatrix | None, *, variance: float) -> ItemModel:
+    """The same with embeddings beside its vectors, that add this variance to an item's on average."""
+    if embeddings is None:
+        return model
+    return replace(model, vectors=np.hstack([model.vectors, _scaled_embeddings(embeddings, variance)]))
+
+
+def _scaled_embeddings(embeddings: FloatMatrix, variance: float) -> FloatMatrix:
+    """Centred, in principal components, with this mean variance; (n_items, at most MOST_EMBEDDING_COMPONENTS)."""
+    rows = embeddings.astype(np.float32, copy=False)
+    centred = _principal(rows - rows.mean(axis=0), MOST_EMBEDDING_COMPONENTS)
+    scaled: FloatMatrix = (np.sqrt(variance / (mean_square(centred) or 1.0)) * centred).astype(np.float32)
+    return scaled
 
 
 def _principal(vectors: FloatMatrix, most: int) -> FloatMatrix:
@@ -135,33 +149,60 @@ def mean_square(vectors: FloatMatrix) -> float:
     return float(np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / max(1, len(vectors)))
 
 
+class OwnColumns(Protocol):
+    """Columns beside the items' vectors that differ from query to query, like features of a retriever's scores."""
+
+    @property
+    def n_columns(self) -> int: ...
+
+    @property
+    def most_variance(self) -> float:
+        """The largest sum of squares over the columns of an item."""
+        ...
+
+    def columns(self, positions: Positions, /) -> FloatMatrix:
+        """For some items of each query, times their coefficients' standard deviation. (n_queries, n, n_columns)"""
+        ...
+
+
 class QueryPosterior:
     """The posterior of a block of queries, updated with every round of exact scores.
 
-    It keeps the vectors of the scored items whitened, that is, made independent of one another. An update then costs
-    products with what is new, and no system is solved twice."""
+    Unknown are a query's vector and, behind it, its coefficients of columns of its own. The vectors of scored items are
+    kept whitened, that is, made independent of one another. An update then costs products with what is new, and no
+    system is solved twice. Several right-hand sides can be observed at once."""
 
-    def __init__(self, n_queries: int, model: ItemModel) -> None:
+    def __init__(self, n_queries: int, model: ItemModel, own: OwnColumns | None = None, *, n_sides: int = 1) -> None:
         self._model = model
-        self._buffer = np.zeros((n_queries, 0, model.width), dtype=model.precision)  # for whitened vectors
-        self._innovations = np.zeros((n_queries, 0))  # residuals given earlier items, in standard deviations
-        self.query_vectors = np.zeros((n_queries, model.width))  # posterior means
+        self._own = own
+        width = model.width + (own.n_columns if own else 0)
+        most_variance = model.most_variance + (own.most_variance if own else 0.0)
+        precision = np.float32 if model.noise > SAFE_NOISE * most_variance else np.float64
+        self._buffer = np.zeros((n_queries, 0, width), dtype=precision)  # for whitened vectors
+        self._innovations = np.zeros((n_queries, 0, n_sides))  # given earlier items, in standard deviations
+        self.solutions = np.zeros((n_queries, width, n_sides))  # posterior means
+
+    @property
+    def query_vectors(self) -> FloatMatrix:
+        """The posterior means of the first side, (n_queries, width)."""
+        return self.solutions[..., 0]
 
     def observe(self, positions: Positions, residuals: FloatMatrix) -> None:
-        """Take in new exact scores less their prior means; both are (n_queries, n_new)."""
+        """Take in new exact scores less their prior means, (n_queries, n_new) or (n_queries, n_new, n_sides)."""
+        sides = residuals[..., None] if residuals.ndim == 2 else residuals
         new = self._vectors(positions)
         projected = new @ self._whitened.mT  # (n_queries, n_new, n_scored)
         whitening = np.linalg.inv(np.linalg.cholesky(self._covariance(new, projected)))
         whitened = whitening.astype(new.dtype) @ (new - projected @ self._whitened)
-        expected = (projected @ self._innovations[..., None])[..., 0]
-        innovations = (whitening @ (residuals - expected)[..., None])[..., 0]
+        innovations = whitening @ (sides - projected @ self._innovations)
         self._append(whitened, innovations)
-        self.query_vectors = self.query_vectors + (whitened.mT @ innovations[..., None])[..., 0]
+        self.solutions = self.solutions + whitened.mT @ innovations
 
-    def keep(self, rows: Positions) -> None:
-        """Continue with some of the queries only."""
+    def keep(self, rows: Positions, own: OwnColumns | None = None) -> None:
+        """Continue with some of the queries only, whose own columns are these."""
+        self._own = own
         self._buffer, self._innovations = self._buffer[rows], self._innovations[rows]
-        self.query_vectors = self.query_vectors[rows]
+        self.solutions = self.solutions[rows]
 
     def posterior_covariance_times(self, vectors: FloatMatrix) -> FloatMatrix:
         """The posterior covariance times one vector for each query. (n_queries, width)"""
@@ -170,17 +211,17 @@ class QueryPosterior:
         return left
 
     def covariance(self, positions: Positions) -> FloatMatrix:
-        """Of the scores of unscored items, (n_queries, n, n) for positions of (n_queries, n).
-
-        Scaled by the query's misfit: some queries are less like the anchor queries than others."""
+        """Of the scores of unscored items, (n_queries, n, n) for positions of (n_queries, n), without `misfit`."""
         vectors = self._vectors(positions)
-        covariance = self._covariance(vectors, vectors @ self._whitened.mT)
-        return covariance * self.misfit()[:, None, None]
+        return self._covariance(vectors, vectors @ self._whitened.mT)
 
-    def misfit(self) -> FloatVector:
-        """The mean squared innovation of each query, drawn towards the 1 that the model expects. (n_queries,)"""
+    def misfit(self, weights: FloatMatrix | None = None) -> FloatVector:
+        """The mean squared innovation of each query, drawn towards the 1 that the model expects. (n_queries,)
+
+        `weights` are those of the sides, (n_queries, n_sides); by default 1."""
         weight = 5.0  # observations that the expectation counts for
-        squares = np.square(self._innovations).sum(axis=1)
+        sides = np.ones(self._innovations.shape[::2]) if weights is None else weights
+        squares = np.square((self._innovations @ sides[..., None])[..., 0]).sum(axis=1)
         misfit: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
         return misfit
 
@@ -191,10 +232,13 @@ class QueryPosterior:
 
     def _vectors(self, positions: Positions) -> FloatMatrix:
         """(n_queries, n, width)"""
-        return self._model.vectors[positions].astype(self._buffer.dtype, copy=False)
+        vectors = self._model.vectors[positions].astype(self._buffer.dtype, copy=False)
+        if self._own is None:
+            return vectors
+        return np.concatenate([vectors, self._own.columns(positions).astype(vectors.dtype, copy=False)], axis=2)
 
     def _covariance(self, vectors: FloatMatrix, projected: FloatMatrix) -> FloatMatrix:
-        """Of the scores of items, from their vectors and their products with the scored ones. (n_queries, n, n)"""
+        """Of the scores of items, from their vectors and the products with those of scored ones. (n_queries, n, n)"""
         left = (vectors @ vectors.mT - projected @ projected.mT).astype(np.float64)
         return left + self._model.noise * np.eye(left.shape[1])
 

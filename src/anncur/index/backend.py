@@ -10,6 +10,7 @@ from typing import Protocol
 from anncur.index.snapshot import Snapshot
 from anncur.items import ItemLike
 from anncur.progress import Progress
+from anncur.retrievers.embeddings import EmbeddingsLike
 from anncur.scorers.guard import GuardedScorer
 from anncur.storage.query_log import LoggedSearch
 
@@ -48,8 +49,15 @@ class Backend(Protocol):
         """The newest version."""
         ...
 
-    def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
-        """Score new items for the anchor queries, and append them."""
+    def add(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
+        """Score new items for the anchor queries, and append them; `embeddings` are those of the new items."""
         ...
 
     def remove(self, item_ids: Iterable[str]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from anncur.errors import InputError, UnknownIdError
+from anncur.errors import AnncurWarning, InputError, UnknownIdError
 from anncur.index.snapshot import Snapshot
 from anncur.items import Items, Query
 from anncur.progress import Progress
+from anncur.retrievers.base import FittedRetriever
 from anncur.search.feedback import FeedbackModel, ScoredQuery, fit_feedback
 from anncur.storage.query_log import LoggedSearch
 from anncur.threads import one_blas_thread
@@ -54,6 +56,7 @@ def _scored(searches: Sequence[LoggedSearch], snapshot: Snapshot) -> list[Scored
         by_query.setdefault(search.query.marked_text, (search.query, {}))[1].update(search.scores)
     for query in snapshot.anchor_queries:
         by_query.pop(query.marked_text, None)
+    by_query = _with_retriever_scores(by_query, snapshot)
     positions = _positions({item_id for _, scores in by_query.values() for item_id in scores}, snapshot.items)
     scored = []
     for query, scores in by_query.values():
@@ -62,6 +65,22 @@ def _scored(searches: Sequence[LoggedSearch], snapshot: Snapshot) -> list[Scored
             places, values = zip(*there, strict=True)
             scored.append(ScoredQuery(query, np.array(places, dtype=np.int64), np.array(values, dtype=np.float64)))
     return scored
+
+
+def _with_retriever_scores(
+    by_query: dict[str, tuple[Query, dict[str, float]]], snapshot: Snapshot
+) -> dict[str, tuple[Query, dict[str, float]]]:
+    """Those queries that all retrievers can score: not one whose embedding nobody can make."""
+    retrievers = [one for one in snapshot.knowledge.retrievers.values() if isinstance(one, FittedRetriever)]
+    usable = {text: found for text, found in by_query.items() if all(one.can_score(found[0]) for one in retrievers)}
+    if len(usable) < len(by_query):
+        warnings.warn(
+            f"{len(by_query) - len(usable)} of {len(by_query)} logged queries have no embedding and were left out; "
+            "open the index with embed_queries=…",
+            AnncurWarning,
+            stacklevel=4,
+        )
+    return usable
 
 
 def _positions(item_ids: set[str], items: Items) -> dict[str, int]:

@@ -7,7 +7,9 @@
       segments/…/plan.json            what a segment's scores are bound to
       segments/…/items.sqlite         its items
       segments/…/prepared.sqlite      what the scorer prepared of them, if anything
+      segments/…/retrievers/          what retrievers derived from them, such as embeddings
       segments/…/scores/              their exact scores, a zarr v3 array
+      retrievers/                     bases that items are projected onto
       learned/…/anchors.int64, ranks.int16, tuned.json
       learned/…/feedback.json, feedback.float32    the feedback model, if the query log was fitted
       query_log/                      what searches paid for, where they are logged
@@ -29,16 +31,19 @@ import numpy as np
 from anncur.errors import DamagedError, DamagedWarning, InputError, LockedError, StorageError
 from anncur.index.backend import Contents
 from anncur.index.build import check_retrievers, new_items
+from anncur.index.encoding import check_embeddings, check_encoder, encode_again, with_new_items
 from anncur.index.feedback import fit_query_log
 from anncur.index.folder_build import with_derived, write_derived
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike
 from anncur.progress import Progress
-from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.retrievers.base import EncodingRetriever, Retriever, fitted_on_use
+from anncur.retrievers.embeddings import EmbeddingsLike, UserRetriever
 from anncur.retrievers.loading import load_retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
+from anncur.storage.encoded import N_COMPARED, RETRIEVERS, encode_segment, encoding_retrievers
 from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, storing, writer_lock
 from anncur.storage.items import ItemRows
 from anncur.storage.manifest import (
@@ -47,6 +52,7 @@ from anncur.storage.manifest import (
     MANIFESTS,
     PREPARED,
     QUERIES,
+    SEGMENTS,
     Manifest,
     Segment,
     is_whole_index,
@@ -63,7 +69,6 @@ from anncur.storage.manifest import (
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch
 from anncur.storage.segments import (
     SCORES,
-    SEGMENTS,
     begin_segment,
     check_is_ours,
     open_matrix,
@@ -117,10 +122,20 @@ class FolderBackend:
                 # else it was deleted while we read it, and a newer one is there
         raise StorageError(f"{self.folder} changed {TRIES} times while it was being read")
 
-    def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
+    def add(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
         with self._changing():
             version = self.newest()
             manifest, queries, live = version.manifest, version.queries(), version.items()
+            retrievers = self._retrievers(version)
+            encoders = with_new_items(_stored_only(retrievers, version), embeddings)
+            self._check_encoders(version, encoders)
             segment = begin_segment(
                 self.folder,
                 new_items(items, live),
@@ -130,7 +145,17 @@ class FolderBackend:
                 items_per_chunk=version.specs[0].items_per_chunk,
                 is_first=False,
             )
-            check_retrievers(self._retrievers(version), live.followed_by(segment.items), queries)
+            check_embeddings(encoders, len(segment.items), ())
+            check_retrievers(retrievers, live.followed_by(segment.items), queries)
+            encode_segment(
+                self.folder,
+                segment.name,
+                encoders,
+                items_at=segment.texts.between,
+                n_items=len(segment.items),
+                bases=version.bases(encoding_retrievers(encoders)),
+                progress=progress,
+            )
             segment.matrix.fill(scorer, queries, segment.items.between, progress=progress)
             files = {**manifest.files, **segment_files(self.folder, segment.name)}
             publish(self.folder, replace(manifest, segments=(*manifest.segments, Segment(segment.name)), files=files))
@@ -201,7 +226,10 @@ class FolderBackend:
             for name in filter(_is_made_by_the_scorer, damaged):
                 (self.folder / name).unlink(missing_ok=True)
             lost = {name for name in damaged if name.endswith(PREPARED)}  # made again, or left out
-            files = {name: record for name, record in version.manifest.files.items() if name not in lost}
+            files = version.manifest.files
+            if any(f"{RETRIEVERS}/" in name for name in damaged):
+                files = encode_again(version, self._retrievers(version), damaged, progress=progress)
+            files = {name: record for name, record in files.items() if name not in lost}
             for segment in version.manifest.segments:
                 files.update(self._refill(version, segment, scorer, progress=progress))
             repaired = replace(version.manifest, files=files)
@@ -232,31 +260,43 @@ class FolderBackend:
     def _snapshot(self, version: Version) -> Snapshot:
         """All of a version, checked."""
         items, prepared = version.items_for_scorer()
+        retrievers = self._retrievers(version)
         return make_snapshot(
             version.manifest.version,
             items,
             version.anchor_scores(),
             anchor_queries=version.queries(),
             derived=version.derived().take(version.live_rows()),
-            retrievers=self._retrievers(version),
+            retrievers=retrievers,
+            encoded=version.encoded(retrievers),
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, prepared),
         )
 
     def _retrievers(self, version: Version) -> dict[str, Retriever]:
         """Those that a version was built with, still to be fitted."""
-        return {
+        found = {
             name: self.own_retrievers.get(name) or load_retriever(name, is_remembered=True)
             for name in version.manifest.retrievers
         }
+        return {
+            name: one.with_queries(version.manifest.embed_queries) if isinstance(one, UserRetriever) else one
+            for name, one in found.items()
+        }
+
+    def _check_encoders(self, version: Version, encoders: Mapping[str, Retriever]) -> None:
+        """Refuse to encode items with other models than those that are stored."""
+        for encoder in encoding_retrievers(encoders).values():
+            rows, encoded = version.first_encoded(encoder, N_COMPARED)
+            check_encoder(encoder, encoded, version.store(version.manifest.segments[0]).take(rows))
 
     def _derive_again(self, version: Version, *, progress: Progress) -> Manifest:
         """The same version with what can be derived from its scores; costs no pairs."""
-        live = version.live_rows()
+        live, retrievers = version.live_rows(), self._retrievers(version)
         derived = derive(
             HeldScores(version.anchor_scores()),
             queries=version.queries(),
-            retrievers=fitted_on_use(self._retrievers(version), version.items()),
+            retrievers=fitted_on_use(retrievers, version.items(), version.encoded(retrievers)),
             anchor_method=version.manifest.anchor_method,
             seed=version.manifest.seed,
             progress=progress,
@@ -275,7 +315,7 @@ class FolderBackend:
         if len(kept) == len(version.manifest.segments):
             return version.manifest
         derived = version.derived().take(np.concatenate(rows))
-        needed = (QUERIES, *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
+        needed = (QUERIES, f"{RETRIEVERS}/", *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
         files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
         return replace(version.manifest, segments=tuple(kept), files={**files, **write_derived(self.folder, derived)})
 
@@ -306,14 +346,24 @@ class FolderBackend:
 
     def _unneeded(self, newest: Manifest) -> list[Path]:
         kept = {segment.name for segment in newest.segments} | {path.name for path in unpublished_segments(self.folder)}
-        derived = {name.split("/")[1] for name in newest.files if name.startswith(DERIVED)}
+        derived = {name.split("/")[1] for name in newest.files if name.startswith((DERIVED, f"{RETRIEVERS}/"))}
         older = [manifest_path(self.folder, number) for number in versions(self.folder) if number < newest.version]
         return [
             *older,
             *(path for path in (self.folder / SEGMENTS).glob("*") if path.name not in kept),
             *(path for path in (self.folder / DERIVED).glob("*") if path.name not in derived),
+            *(path for path in (self.folder / RETRIEVERS).glob("*") if path.name not in derived),
             *(self.folder / MANIFESTS).glob(f"*{STAGING}"),
         ]
+
+
+def _stored_only(retrievers: Mapping[str, Retriever], version: Version) -> dict[str, Retriever]:
+    """Those retrievers whose parts every segment has: where one is without, all items are fitted anyway."""
+    return {
+        name: one
+        for name, one in retrievers.items()
+        if isinstance(one, EncodingRetriever) and version.has_encoded(one.stored_as)
+    }
 
 
 def _contents(version: Version) -> Contents:

@@ -11,16 +11,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from anncur.errors import AnncurWarning, InputError
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
-from anncur.items import Item, Query
-from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.index.encoding import check_embeddings, check_first_query
+from anncur.items import Item, Items, Query
+from anncur.retrievers.base import Arrays, Encoded, Retriever, fitted_on_use
+from anncur.retrievers.embeddings import UserRetriever
 from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.codecs import encode_feedback, encode_tuned
+from anncur.storage.encoded import by_name, encode_segment, store_encoded, write_basis
 from anncur.storage.files import FileRecord, in_use, write_file, writer_lock
 from anncur.storage.items import StoredItems
 from anncur.storage.manifest import (
@@ -37,6 +39,7 @@ from anncur.storage.manifest import (
     restore_newest,
 )
 from anncur.storage.pilot import drop_pilot, read_pilot
+from anncur.storage.queries import query_record
 from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
 from anncur.tuning.derive import Derived, derive
 
@@ -65,7 +68,10 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
         if shard is not None:
             held.close()
         items = StoredItems([segment.items], [np.arange(segment.spec.n_items)])
+        check_embeddings(request.retrievers, len(items), queries)
         check_retrievers(request.retrievers, items, queries)
+        if shard is None:
+            fitted, basis_files = _encode(folder, segment, items, request)
         _fill(folder, segment, request, shard or (0, 1))
         if shard is not None:
             if segment.matrix.n_missing:
@@ -73,17 +79,18 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             held.enter_context(writer_lock(folder, patience=PATIENCE))
             if is_whole_index(folder):
                 return
+            fitted, basis_files = _encode(folder, segment, items, request)  # by the one that publishes
         check_stability(request.watch, segment.matrix, scorer, queries, segment.items.between)
         derived = derive(
             segment.matrix,
             queries=queries,
-            retrievers=fitted_on_use(request.retrievers, items),
+            retrievers=fitted,
             anchor_method=settings.anchor_method,
             seed=settings.seed,
             progress=request.progress,
         )
         manifest = _first_manifest(segment.name, segment.spec, settings, request.retrievers, scorer_name)
-        _publish_first(folder, manifest, queries, derived)
+        _publish_first(folder, replace(manifest, files=basis_files), queries, derived)
         drop_pilot(folder)
 
 
@@ -96,6 +103,8 @@ def save_in_folder(
     derived: Derived,
     settings: BuildSettings,
     retrievers: Mapping[str, Retriever],
+    encoded: Mapping[str, Encoded],
+    bases: Mapping[str, Arrays],
     scorer_name: str,
 ) -> None:
     """Write an index that was built in memory; `items` are as the scorer gets them. Costs no pairs."""
@@ -104,7 +113,11 @@ def save_in_folder(
         if is_whole_index(folder):
             raise InputError(f"{folder} holds an index already; save to another place")
         name = store_segment(folder, items, matrix)
-        _publish_first(folder, _first_manifest(name, matrix.spec, settings, retrievers, scorer_name), queries, derived)
+        store_encoded(folder, name, retrievers, encoded)
+        manifest = _first_manifest(name, matrix.spec, settings, retrievers, scorer_name)
+        files = [write_basis(folder, stored_as, basis) for stored_as, basis in bases.items()]
+        files_by_name = {file: record for some in files for file, record in some.items()}
+        _publish_first(folder, replace(manifest, files=files_by_name), queries, derived)
 
 
 def check_shard(shard: tuple[int, int] | None) -> None:
@@ -156,6 +169,24 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
         )
 
 
+def _encode(
+    folder: Path, segment: UnpublishedSegment, items: Items, request: Request
+) -> tuple[dict[str, Retriever], dict[str, FileRecord]]:
+    """Store what retrievers derive from a segment's items; returns them, fitted by that, and the files of bases."""
+    encoded, basis_files = encode_segment(
+        folder,
+        segment.name,
+        request.retrievers,
+        items_at=segment.texts.between,
+        n_items=len(items),
+        progress=request.progress,
+    )
+    fitted = fitted_on_use(request.retrievers, items, by_name(request.retrievers, encoded))
+    if request.queries:
+        check_first_query(fitted, request.retrievers, request.queries[0])
+    return fitted, basis_files
+
+
 def _fill(folder: Path, segment: UnpublishedSegment, request: Request, shard: tuple[int, int]) -> None:
     """Score what is missing of a segment and of this shard, but for what a pilot has paid for."""
     pilot = read_pilot(folder, request.scorer)
@@ -187,17 +218,14 @@ def _first_manifest(
         splits=(),
         ranks_shape=(),
         files={},
+        embed_queries=next((one.queries_name for one in retrievers.values() if isinstance(one, UserRetriever)), ""),
     )
 
 
 def _publish_first(folder: Path, manifest: Manifest, queries: Sequence[Query], derived: Derived) -> None:
     """Make a filled segment the first version. Needs the lock."""
     (segment,) = manifest.segments
-    lines = "".join(json.dumps(_record(query), ensure_ascii=False) + "\n" for query in queries).encode()
+    lines = "".join(json.dumps(query_record(query), ensure_ascii=False) + "\n" for query in queries).encode()
     name = f"{QUERIES}{hashlib.sha256(lines).hexdigest()[:16]}.jsonl"
-    files = {name: write_file(folder / name, lines), **segment_files(folder, segment.name)}
+    files = {name: write_file(folder / name, lines), **segment_files(folder, segment.name), **manifest.files}
     publish(folder, with_derived(folder, replace(manifest, files=files), derived))
-
-
-def _record(query: Query) -> dict[str, Any]:
-    return {"text": query.text, "id": query.id, "mention": query.mention}

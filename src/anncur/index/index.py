@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from anncur.arrays import FloatMatrix
 from anncur.errors import AnncurWarning, DamagedError, InputError
 from anncur.index.backend import Backend, Contents
 from anncur.index.build import BuildSettings, Request
+from anncur.index.encoding import without_arrays
 from anncur.index.folder import FolderBackend
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryBackend, build_in_memory
@@ -29,7 +30,16 @@ from anncur.numbers import whole_number
 from anncur.planning.suitability import Suitability, TuningReport, assess, compare
 from anncur.progress import ProgressLike, showing, silent
 from anncur.ranking import Hits
-from anncur.retrievers.loading import RetrieverLike, load_retrievers
+from anncur.retrievers.base import Retriever
+from anncur.retrievers.embeddings import (
+    EMBEDDINGS,
+    EmbeddingsLike,
+    EmbedItems,
+    EmbedQueries,
+    UserEmbeddings,
+    UserRetriever,
+)
+from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
 from anncur.scorers.base import ScorerLike
 from anncur.scorers.guard import CallRules, GuardedScorer
 from anncur.scorers.loading import load_scorer
@@ -88,7 +98,9 @@ class Index:
         anchor_queries: Iterable[QueryLike] = (),
         *,
         path: str | Path | None = None,
-        retrievers: Iterable[RetrieverLike] = ("bm25",),
+        retrievers: Iterable[RetrieverLike] | None = None,
+        embeddings: EmbeddingsLike | None = None,
+        embed_queries: EmbedQueries | str | None = None,
         anchor_method: str = "pivoted_qr",
         dtype: str = "float32",
         items_per_chunk: int | None = None,
@@ -104,8 +116,12 @@ class Index:
 
         With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run again;
         without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query that is given
-        twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", the folder of a dual encoder,
-        "package.module:name"), objects, or functions of a query and all items that give a number for each.
+        twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", "rrf", the folder of a dual encoder,
+        "package.module:name"), objects, or functions of a query and all items that give a number for each; by default
+        "bm25" and an embedding retriever, if one is at hand. `embeddings` of your own make the retriever "embeddings":
+        an array with a row for each item, or a function of a list of items; `embed_queries` is a function of a list of
+        queries that gives a row for each, or its "package.module:name", which the index remembers. Without it, queries
+        bring their own: `Query(text, embedding=…)`. What retrievers derive from items is stored with them.
         `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32
         or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
         `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
@@ -124,18 +140,19 @@ class Index:
         check_items(items)
         guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
+        chosen = chosen_retrievers(retrievers, _embeddings_of(embeddings, embed_queries))
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
         _check_path(path, exact_scores, shard)
         backend: Backend
         with showing(progress) as shown:
-            request = Request(items, queries, guarded, settings, load_retrievers(retrievers), watch, shown)
+            request = Request(items, queries, guarded, settings, chosen, watch, shown)
             if path is None:
                 backend = build_in_memory(request, exact_scores, scorer_name=name)
             else:
                 _warn_of_script(guarded.fingerprint, name)
                 build_in_folder(Path(path), request, scorer_name=name, shard=shard)
-                backend = FolderBackend(Path(path), request.retrievers)
+                backend = FolderBackend(Path(path), without_arrays(chosen))
         build_calls = guarded.calls_made - calls_before
         LOG.info("built an index with %d pairs at %s", build_calls, path or "(in memory)")
         return cls(backend, IndexScorer(guarded), watch=watch, log_settings=log_settings, build_calls=build_calls)
@@ -147,6 +164,8 @@ class Index:
         scorer: ScorerLike | None = None,
         *,
         retrievers: Iterable[RetrieverLike] = (),
+        embeddings: EmbedItems | None = None,
+        embed_queries: EmbedQueries | str | None = None,
         log_queries: int = 0,
         explore: float | None = None,
         check: bool = True,
@@ -157,15 +176,21 @@ class Index:
         and repaired. The scorer is loaded when it is first needed; it may be left out if the index was built with one
         that has a name. Where its fingerprint is only a name, the first search scores four stored pairs again, beside
         its budget, to notice a scorer that changed. `retrievers` are those of the index that were objects or functions
-        of yours. With `log_queries`, what searches pay for is logged for `learn`: that many of them at most, the oldest
-        go. Nothing is logged unless you ask for it. `explore` is the share of a search's pairs that are of random
-        items, which `learn` needs; 0.05 unless given, and 0 where nothing is logged."""
-        backend = FolderBackend(_as_folder(path), load_retrievers(retrievers))
+        of yours. Of an index that was built with embeddings, `embed_queries` is the function for queries, if the index
+        doesn't remember its name, and `embeddings` one for items that will be added. With `log_queries`, what searches
+        pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is logged unless you ask for
+        it. `explore` is the share of a search's pairs that are of random items, which `learn` needs; 0.05 unless given,
+        and 0 where nothing is logged."""
+        own = load_retrievers(retrievers)
+        if embeddings is not None or embed_queries is not None:
+            own[EMBEDDINGS] = UserRetriever(UserEmbeddings(_as_function(embeddings), embed_queries))
+        backend = FolderBackend(_as_folder(path), own)
         late_scorer = IndexScorer(scorer, backend.latest_contents)
         log_settings = QueryLogSettings.of(log_queries, explore)
         index = cls(backend, late_scorer, watch=StabilityWatch(), log_settings=log_settings)
         if check:
             index.refresh()
+            _check_has_embeddings(own, backend.latest_contents())
             if late_scorer.is_at_hand:
                 late_scorer.load()  # so that a wrong one is refused at once
         return index
@@ -208,12 +233,17 @@ class Index:
         """The exact scores of an index in memory, to build another one from; None on disk, where they are kept."""
         return self._backend.matrix if isinstance(self._backend, MemoryBackend) else None
 
-    def add(self, items: Iterable[ItemLike], *, progress: ProgressLike = None) -> None:
-        """Score new items for the anchor queries, and append them. Their ids must not be there yet."""
+    def add(
+        self, items: Iterable[ItemLike], *, embeddings: EmbeddingsLike | None = None, progress: ProgressLike = None
+    ) -> None:
+        """Score new items for the anchor queries, and append them. Their ids must not be there yet.
+
+        Where the index has embeddings of yours, `embeddings` are those of the new items, an array or a function; by
+        default the function that it was built or opened with."""
         check_items(items)
         self._check_open()
         with showing(progress) as shown:
-            self._backend.add(items, self._scorer.load(), progress=shown)
+            self._backend.add(items, self._scorer.load(), embeddings=embeddings, progress=shown)
         self._outdated()
 
     def remove(self, item_ids: Iterable[str]) -> None:
@@ -427,6 +457,33 @@ def _reopen(
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
     )
+
+
+def _embeddings_of(
+    embeddings: EmbeddingsLike | None, embed_queries: EmbedQueries | str | None
+) -> UserEmbeddings | None:
+    if embeddings is None and embed_queries is not None:
+        raise InputError("embed_queries goes with embeddings=…, the embeddings of the items")
+    return None if embeddings is None else UserEmbeddings(embeddings, embed_queries)
+
+
+def _check_has_embeddings(own: Mapping[str, Retriever], contents: Contents) -> None:
+    """Refuse functions for embeddings that would never be called."""
+    if EMBEDDINGS in own and EMBEDDINGS not in contents.retrievers:
+        raise InputError(
+            f"{contents.path} was built without embeddings, so that embeddings=… and embed_queries=… mean nothing to "
+            "it; build it with embeddings=…"
+        )
+
+
+def _as_function(embeddings: object) -> EmbedItems | None:
+    """An array of embeddings is for the items that come with it."""
+    if embeddings is not None and not callable(embeddings):
+        raise InputError(
+            f"an index is opened with embeddings=… that are a function of a list of items, got "
+            f"{type(embeddings).__name__}; pass an array to index.add"
+        )
+    return embeddings
 
 
 def _checked_id(item_id: object) -> str:

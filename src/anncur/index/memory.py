@@ -13,15 +13,25 @@ from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
 from anncur.index.backend import Contents
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, new_items
+from anncur.index.encoding import (
+    check_embeddings,
+    check_encoder,
+    check_first_query,
+    encode_in_memory,
+    with_new_items,
+    without_arrays,
+)
 from anncur.index.feedback import fit_query_log
 from anncur.index.folder_build import save_in_folder
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
-from anncur.items import Corpus, ItemLike, Query, digest_items, no_items
+from anncur.items import Corpus, Item, ItemLike, Query, digest_items, no_items
 from anncur.progress import Progress
-from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, Retriever, fitted_on_use
+from anncur.retrievers.embeddings import EmbeddingsLike
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.storage.encoded import N_COMPARED, by_name, encoding_retrievers, n_rows, selected
 from anncur.storage.query_log import LoggedSearch, MemoryQueryLog
 from anncur.tuning.derive import Derived, derive
 
@@ -36,6 +46,8 @@ class _State:
     matrix: ScoreMatrix
     settings: BuildSettings
     derived: Derived
+    encoded: Mapping[str, Encoded]  # what retrievers derived from the items, by what it is stored as
+    bases: Mapping[str, Arrays]
 
     def for_scorer(self) -> Prepared:
         return Prepared(self.matrix.spec.scorer, Corpus(with_prepared(self.items, self.prepared)))
@@ -89,27 +101,44 @@ class MemoryBackend:
             anchor_queries=self._queries,
             derived=state.derived,
             retrievers=self._retrievers,
+            encoded=by_name(self._retrievers, state.encoded),
             seed=state.settings.seed,
             prepared=state.for_scorer() if any(state.prepared) else None,
         )
 
-    def add(self, items: Iterable[ItemLike], scorer: GuardedScorer, *, progress: Progress) -> None:
+    def add(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
         with self._writing:
             state = self._state
+            encoders = with_new_items(self._retrievers, embeddings)
             new = list(new_items(items, state.items))
             if not new:
                 raise no_items()
+            check_embeddings(encoders, len(new), ())
             grown = Corpus([*state.items, *new])
             check_retrievers(self._retrievers, grown, self._queries)
+            for stored_as, encoder in encoding_retrievers(encoders).items():
+                check_encoder(encoder, *_first_encoded(encoder, state.encoded[stored_as], state.items))
+            encoded, _ = encode_in_memory(encoders, new, bases=state.bases, progress=progress)
             values = scorer.prepare(new)
             prepared = with_prepared(new, values)
             added = ScoreMatrix.in_memory(replace(state.matrix.spec, items=digest_items(new), n_items=len(new)))
             added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
             exact_scores = np.vstack([state.matrix.all(), added.all()])
             derived = state.derived.take(np.arange(len(grown)))
-            self._become(
-                replace(state, items=grown, prepared=[*state.prepared, *values], derived=derived), exact_scores
-            )
+            together = {
+                stored_as: replace(old, parts=[*old.parts, *encoded[stored_as].parts])
+                for stored_as, old in state.encoded.items()
+            }
+            prepared_values = [*state.prepared, *values]
+            changed = replace(state, items=grown, prepared=prepared_values, derived=derived, encoded=together)
+            self._become(changed, exact_scores)
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._writing:
@@ -120,7 +149,12 @@ class MemoryBackend:
                 raise InputError("an index needs at least one item; these are all that it has")
             items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
             self._query_log.forget([state.items[position].id for position in gone], state.version + 1)
-            changed = replace(state, items=items, prepared=prepared, derived=state.derived.take(kept))
+            encoders = encoding_retrievers(self._retrievers)
+            encoded = {
+                stored_as: replace(old, parts=selected(encoders[stored_as], old.parts, kept))
+                for stored_as, old in state.encoded.items()
+            }
+            changed = replace(state, items=items, prepared=prepared, derived=state.derived.take(kept), encoded=encoded)
             self._become(changed, state.matrix.all()[kept])
 
     def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:
@@ -130,7 +164,7 @@ class MemoryBackend:
             derived = derive(
                 state.matrix,
                 queries=self._queries,
-                retrievers=fitted_on_use(self._retrievers, state.items),
+                retrievers=fitted_on_use(self._retrievers, state.items, by_name(self._retrievers, state.encoded)),
                 anchor_method=anchor_method,
                 seed=seed,
                 progress=progress,
@@ -160,6 +194,8 @@ class MemoryBackend:
                 derived=state.derived,
                 settings=state.settings,
                 retrievers=self._retrievers,
+                encoded=state.encoded,
+                bases=state.bases,
                 scorer_name=self._scorer_name,
             )
 
@@ -197,8 +233,13 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, score
     if not isinstance(matrix, ScoreMatrix):
         raise InputError(f"exact_scores must be a ScoreMatrix, got {type(matrix).__name__}")
     matrix.spec.check_same(spec)
+    check_embeddings(request.retrievers, len(corpus), queries)
     check_retrievers(request.retrievers, corpus, queries)
     with keeping(matrix):
+        encoded, bases = encode_in_memory(request.retrievers, corpus, progress=request.progress)
+        fitted = fitted_on_use(request.retrievers, corpus, by_name(request.retrievers, encoded))
+        if queries:
+            check_first_query(fitted, request.retrievers, queries[0])
         values = scorer.prepare(corpus)
         prepared = with_prepared(corpus, values)
         matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
@@ -206,10 +247,16 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, score
         derived = derive(
             matrix,
             queries=queries,
-            retrievers=fitted_on_use(request.retrievers, corpus),
+            retrievers=fitted,
             anchor_method=settings.anchor_method,
             seed=settings.seed,
             progress=request.progress,
         )
-    state = _State(1, corpus, values, matrix, settings, derived)
-    return MemoryBackend(state, queries, request.retrievers, scorer_name)
+    state = _State(1, corpus, values, matrix, settings, derived, encoded, bases)
+    return MemoryBackend(state, queries, without_arrays(request.retrievers), scorer_name)
+
+
+def _first_encoded(encoder: EncodingRetriever, encoded: Encoded, items: Corpus) -> tuple[Encoded, list[Item]]:
+    """What is stored of the first items, and these."""
+    rows = np.arange(min(N_COMPARED, n_rows(encoder, encoded.parts[0])))
+    return replace(encoded, parts=[encoder.select(encoded.parts[0], rows)]), items.take(rows)

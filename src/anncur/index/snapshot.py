@@ -14,7 +14,7 @@ from anncur.anchors import order_anchors
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import CurFactors
 from anncur.items import Items, Query, TextDigest
-from anncur.retrievers.base import Retriever, fitted_on_use
+from anncur.retrievers.base import Encoded, Retriever, fitted_on_use
 from anncur.search.base import Knowledge
 from anncur.search.model import PosteriorModel
 from anncur.storage.codecs import encode_feedback, encode_tuned
@@ -77,12 +77,13 @@ def make_snapshot(
     anchor_queries: Sequence[Query],
     derived: Derived,
     retrievers: Mapping[str, Retriever],
+    encoded: Mapping[str, Encoded],
     seed: int,
     prepared: Prepared | None = None,
 ) -> Snapshot:
     """Bring together what belongs to the live items; positions are theirs."""
     order = order_anchors(derived.anchor_items, len(items), np.random.default_rng(seed))
-    fitted = fitted_on_use(retrievers, items)
+    fitted = fitted_on_use(retrievers, items, encoded)
     posterior = PosteriorModel(anchor_scores, anchor_queries, fitted, derived.tuned, derived.feedback)
     knowledge = Knowledge(
         n_items=len(items),

@@ -1,1 +1,1 @@
-"""Cross-encoders and dual encoders: their networks, their folders, and their export. Needs the extra `train`."""
+"""Cross-encoders and dual encoders: in torch (extra `train`), as ONNX graphs, their folders, and their export."""

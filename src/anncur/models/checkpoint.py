@@ -5,19 +5,25 @@
     anncur.json                      the `ModelCard` below
     model.ready/                     after a kill only: a newer model, which the next training moves to its place
 
-Needs no torch: `export.py` and the scorers read it too."""
+Needs no torch: what runs in ONNX Runtime reads it too."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anncur.errors import DamagedError, FileFormatError, InputError
 from anncur.tokens import PairFormat
 
 CARD = "anncur.json"
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 READY = "model.ready"
 Kind: TypeAlias = Literal["cross-encoder", "dual-encoder"]
 Head: TypeAlias = Literal[
@@ -39,6 +45,11 @@ class ModelCard:
         """Write `anncur.json`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(json.dumps({"format": 1, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def json(self) -> str:
+        """The card in one line, the same for the same card."""
+        return json.dumps({"format": 1, **asdict(self)}, sort_keys=True)
 
     @classmethod
     def read(cls, folder: str | Path, *, kind: Kind) -> ModelCard:
@@ -71,6 +82,39 @@ class ModelCard:
         if not is_known:
             raise FileFormatError(f"{where}: a {card.kind} with the head {card.head!r} is not known here")
         return card
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a folder's config.json."""
+    file = folder / CONFIG
+    if not file.is_file():
+        raise InputError(f"no file {file}; pass the folder of a model, with {CONFIG} and {WEIGHTS}")
+    return parse_object(file.read_text(encoding="utf-8", errors="replace"), where=str(file))
+
+
+def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """Read a folder's weights, under the names of transformers."""
+    from safetensors.numpy import load_file  # here, because a card is read without it
+
+    file = folder / WEIGHTS
+    if not file.is_file():
+        raise InputError(f"no file {file}; save the model with save_pretrained(…), in one file")
+    try:
+        return {key: np.asarray(value, dtype=np.float32) for key, value in load_file(file).items()}
+    except Exception as error:  # safetensors raises errors of many kinds
+        raise FileFormatError(f"{file}: can't be read as float weights: {error}; save it again in float32") from error
+
+
+def digest_files(files: Iterable[Path]) -> str:
+    """A digest of the files' contents, in their order."""
+    whole = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as content:
+                whole.update(hashlib.file_digest(content, "sha256").digest())
+        except FileNotFoundError as error:
+            raise InputError(f"no file {file}; a model's folder must hold it") from error
+    return whole.hexdigest()
 
 
 def parse_object(text: str, *, where: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The paper's encoders over any BERT-like network: [CLS] and [EMB] cross-encoders, and dual encoders.
 
-Networks come from `networks.py`, batches of integers from `tokens.py`. Feeds `training/`, retrievers and scorers; knows
-nothing of losses."""
+Networks come from `networks.py`, batches of integers from `tokens.py`. Feeds `training/`, and what can't run in ONNX
+Runtime; knows nothing of losses. In torch: needs the extra `train`."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -138,7 +139,20 @@ class DualEncoder(nn.Module):
         if not self.is_shared:
             save_network(self.query_tower, folder / "query")
         (folder / "tokenizer.json").write_text(self.tokenizer.json, encoding="utf-8")
-        ModelCard("dual-encoder", self.head, self.tokenizer.format, self.is_shared).write(folder)
+        self.card.write(folder)
+
+    @property
+    def card(self) -> ModelCard:
+        """The card that `save` writes beside the weights."""
+        return ModelCard("dual-encoder", self.head, self.tokenizer.format, self.is_shared)
+
+    def fingerprint(self) -> str:
+        """Names what decides the vectors: the weights as they are now, pooling, lengths and marks."""
+        digest = hashlib.sha256((self.card.json + self.tokenizer.fingerprint).encode())
+        for name, weight in self.state_dict().items():
+            digest.update(name.encode())
+            digest.update(weight.contiguous().numpy())
+        return f"dual-encoder:{digest.hexdigest()[:16]}"
 
     @property
     def scale(self) -> float:

@@ -1,25 +1,25 @@
 """Export a model's folder as one .onnx file with all that scoring needs, for `scorers/onnx.py`.
 
 Reads what `checkpoint.py` describes, or a BertForSequenceClassification as transformers saves it; writes the graph of
-`graph.py` with the model's card and its tokenizer among the metadata. Needs `onnx` and `safetensors`, but no torch."""
+`graph.py` with the model's card and its tokenizer among the metadata. Needs no torch, and `onnx` only for `int8`."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anncur.errors import FileFormatError, InputError
+from anncur.errors import InputError
 from anncur.items import Item, Query
-from anncur.models.checkpoint import CARD, ModelCard, parse_object
+from anncur.models.checkpoint import CARD, ModelCard, read_config, read_weights
+from anncur.models.graph import Shape, build_graph, is_supported
+from anncur.models.nodes import FLOAT32, Backend
 from anncur.tokens import PairFormat, PairTokenizer
 
 WeightFormat: TypeAlias = Literal["float32", "compact", "int8"]
@@ -70,59 +70,25 @@ def export(
 
 def is_exportable(model: str | Path) -> bool:
     """Whether a model's network can be exported: only a BERT can."""
-    return _read_config(Path(model)).get("model_type") == "bert"
+    return is_supported(read_config(Path(model)))
 
 
 def export_bytes(model: str | Path, *, weights: WeightFormat = "float32") -> bytes:
     """Like `export`, in memory."""
     if weights not in WEIGHT_FORMATS:
         raise InputError(f"weights must be one of {', '.join(WEIGHT_FORMATS)}, got {weights!r}")
-    graph = _graph_module()
     folder = Path(model)
-    config, arrays = _read_config(folder), _read_weights(folder)
-    shape = graph.Shape.from_config(config)
+    config, arrays = read_config(folder), read_weights(folder)
+    shape = Shape.from_config(config)
     card = _read_card(folder, arrays, shape.n_positions)
     _check_room(card.text, shape.n_positions)
     backend = {
-        "float32": graph.FLOAT32,
-        "compact": graph.Backend(embeddings="int8", layers="int8"),
-        "int8": graph.Backend(embeddings="int8"),
+        "float32": FLOAT32,
+        "compact": Backend(embeddings="int8", layers="int8"),
+        "int8": Backend(embeddings="int8"),
     }
-    content: bytes = graph.build_graph(
-        arrays, shape, card.head, backend=backend[weights], metadata=_metadata(folder, card, arrays)
-    )
+    content = build_graph(arrays, shape, card.head, backend=backend[weights], metadata=_metadata(folder, card, arrays))
     return _with_integer_products(content) if weights == "int8" else content
-
-
-def _graph_module() -> ModuleType:
-    try:
-        import safetensors  # noqa: F401
-
-        from anncur.models import graph
-    except ImportError as error:
-        raise InputError(
-            f"exporting a model needs onnx and safetensors ({error}): pip install 'anncur[train]'"
-        ) from error
-    return graph
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    if not file.is_file():
-        raise InputError(f"no file {file}; pass the folder of a model, with config.json and model.safetensors")
-    return parse_object(file.read_text(encoding="utf-8", errors="replace"), where=str(file))
-
-
-def _read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    from safetensors.numpy import load_file
-
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        raise InputError(f"no file {file}; save the model with save_pretrained(…), in one file")
-    try:
-        return {key: np.asarray(value, dtype=np.float32) for key, value in load_file(file).items()}
-    except Exception as error:  # safetensors raises errors of many kinds
-        raise FileFormatError(f"{file}: can't be read as float weights: {error}; save it again in float32") from error
 
 
 def _read_card(folder: Path, arrays: Mapping[str, NDArray[np.float32]], n_positions: int) -> ModelCard:
@@ -151,7 +117,7 @@ def _metadata(folder: Path, card: ModelCard, arrays: Mapping[str, NDArray[np.flo
     tokenizer = PairTokenizer.from_folder(folder, card.text)
     tables = [value for key, value in arrays.items() if key.endswith("embeddings.word_embeddings.weight")]
     return {
-        CARD_KEY: json.dumps({"format": 1, **asdict(card)}, sort_keys=True),
+        CARD_KEY: card.json,
         TOKENIZER_KEY: tokenizer.json,
         N_TOKENS_KEY: str(len(tables[0]) if tables else 0),
     }
@@ -159,7 +125,10 @@ def _metadata(folder: Path, card: ModelCard, arrays: Mapping[str, NDArray[np.flo
 
 def _with_integer_products(content: bytes) -> bytes:
     """Quantise products with constant matrices to int8; the scales of the other factors are measured at inference."""
-    import onnx
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError(f"int8 weights need onnx ({error}): pip install 'anncur[train]'") from error
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load_from_string(content)

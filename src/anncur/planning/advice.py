@@ -1,6 +1,7 @@
 """What to use for an index, and when plain re-ranking serves better: plain sentences with the numbers.
 
-Reads what tuning found on held-out anchor queries, feeds `suitability.py`. Decides nothing for anybody."""
+Reads what tuning found on held-out queries, feeds `suitability.py`. Decides nothing for anybody; `worth.py` does the
+same for a plan."""
 
 from __future__ import annotations
 
@@ -22,8 +23,14 @@ CLEARLY = 0.02  # a difference of recall that matters to anybody
 N_ERRORS = 2.0  # standard errors of a difference that is more than chance
 ENOUGH = 0.9  # recall
 SHOWN_EXCEPTIONS = 2
-UNTUNED = f"adaptive search was not tuned: run `anncur tune`, with at least {2 * LEAST_ANCHORS} anchor queries"
-
+LEAST_TUNED = 2 * LEAST_ANCHORS  # anchor queries
+UNTUNED = "adaptive search was not tuned: run `anncur tune`"
+FROM_THE_FIRST = (
+    f"with fewer than {LEAST_TUNED} anchor queries, this index searches from the first query on, by its retrievers and "
+    "by what each search scores"
+)
+UNCALIBRATED = "estimates of recall need queries that are scored on all items: index.calibrate(queries)"
+MORE_ANCHORS = "anchor queries would raise recall: `anncur plan` tells how far"
 
 Point = tuple[int, int]  # k and budget
 
@@ -42,24 +49,37 @@ def advise(derived: Derived, *, n_items: int) -> list[str]:
     """What to use, in plain sentences with the numbers."""
     tuned = derived.tuned
     advice = [score_them_all(n_items)] if n_items <= FEW_ITEMS else []
+    has_anchors = tuned.settings is not None or bool(derived.splits.splits)
+    if not has_anchors:
+        advice.append(FROM_THE_FIRST)
     points = [point for point in reported(n_items) if tuned.curve.recall(*point) is not None]
-    if tuned.settings is None:
-        return [*advice, UNTUNED]
-    if not points:
-        return advice
-    rival = _strongest(tuned, points)
-    if rival is None:
-        shown = _found(tuned.curve, *_usual(points))
-        advice.append(f"use posterior, the default: on held-out anchor queries it finds {shown}")
-    else:
-        advice.extend(_compare(tuned, rival, points))
-    advice.extend(_anncur_is_better(derived, points))
-    return [*advice, _budgets(tuned.curve, n_items)]
+    if points:
+        advice.extend(_compare_methods(derived, points))
+        advice.append(_budgets(tuned.curve, n_items))
+    elif tuned.settings is None:
+        advice.append(UNTUNED if has_anchors else UNCALIBRATED)
+    return advice if has_anchors else [*advice, MORE_ANCHORS]
 
 
 def score_them_all(n_items: int) -> str:
     """The advice for few items."""
     return f"with {n_items:,} items, scoring them all for each query may be simpler (--method exhaustive)"
+
+
+def _compare_methods(derived: Derived, points: Sequence[Point]) -> Iterator[str]:
+    """Adaptive search, re-ranking and the method anncur."""
+    tuned = derived.tuned
+    rival = _strongest(tuned, points)
+    if rival is None:
+        yield f"use posterior, the default: {_on(tuned)} it finds {_found(tuned.curve, *_usual(points))}"
+    else:
+        yield from _compare(tuned, rival, points)
+    yield from _anncur_is_better(derived, points)
+
+
+def _on(tuned: Tuned) -> str:
+    """Which queries recall was measured on: without anchor queries, those that an index was calibrated with."""
+    return "on held-out queries" if tuned.settings is None else "on held-out anchor queries"
 
 
 def _strongest(tuned: Tuned, points: Sequence[Point]) -> str | None:
@@ -72,7 +92,8 @@ def _compare(tuned: Tuned, retriever: str, points: Sequence[Point]) -> Iterator[
     """Adaptive search or plain re-ranking, and where it is the other way round."""
     ours, theirs = tuned.curve, tuned.rerank_curves[retriever]
     k, budget = _usual(points)
-    both = f"of the scorer's top {k} with {budget} pairs, on held-out anchor queries"
+    both = f"of the scorer's top {k} with {budget} pairs, {_on(tuned)}"
+    more = "anchor queries" if tuned.settings is None else "more anchor queries"
     our_recall, their_recall = ours.recall(k, budget) or 0.0, theirs.recall(k, budget) or 0.0
     if _is_ahead(ours, theirs, points):
         needed = theirs.budget(k, our_recall) or 0
@@ -84,17 +105,18 @@ def _compare(tuned: Tuned, retriever: str, points: Sequence[Point]) -> Iterator[
     elif _is_ahead(theirs, ours, points):
         yield (
             f'plain re-ranking serves you better (method=anncur.Rerank("{retriever}")): {retriever} finds '
-            f"{their_recall:.0%} {both}, posterior {our_recall:.0%}; more anchor queries may turn this around"
+            f"{their_recall:.0%} {both}, posterior {our_recall:.0%}; {more} may turn this around"
         )
         yield from _exceptions(ours, theirs, points, "posterior serves better")
     elif abs(_lead(ours, theirs, points).mean()) <= CLEARLY:
         yield (
             f"plain re-ranking serves you as well: {retriever} finds {their_recall:.0%} {both}, posterior "
-            f"{our_recall:.0%}, and re-ranking needs no anchor queries; more of these may turn this around"
+            f"{our_recall:.0%}; {more} may turn this around"
         )
     else:
+        use_more = "calibrate with more queries" if tuned.settings is None else "use more anchor queries"
         yield (
-            f"use more anchor queries: {len(ours.found_after)} are too few to tell posterior from re-ranking "
+            f"{use_more}: {len(ours.found_after)} are too few to tell posterior from re-ranking "
             f"{retriever}, which find {our_recall:.0%} and {their_recall:.0%} {both}"
         )
 
@@ -138,12 +160,16 @@ def _usual(points: Sequence[Point]) -> Point:
 
 
 def _is_ahead(ours: RecallCurve, theirs: RecallCurve, points: Sequence[Point]) -> bool:
-    """Whether one finds more on average, by a difference that matters and is more than chance.
+    return matters(_lead(ours, theirs, points))
 
-    Both curves are of the same queries, so that what is hard for both doesn't count as chance."""
-    difference = _lead(ours, theirs, points)
-    error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
-    return bool(difference.mean() > max(CLEARLY, N_ERRORS * error))
+
+def matters(lead: FloatVector) -> bool:
+    """Whether one finds more on average, by a difference that matters and is more than chance; from how much more it
+    finds for each query.
+
+    Both are of the same queries, so that what is hard for both doesn't count as chance."""
+    error = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else np.inf
+    return bool(lead.mean() > max(CLEARLY, N_ERRORS * error))
 
 
 def _lead(ours: RecallCurve, theirs: RecallCurve, points: Sequence[Point]) -> FloatVector:

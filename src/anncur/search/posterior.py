@@ -19,7 +19,8 @@ from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
-from anncur.search.model import PosteriorModel, PriorMeans
+from anncur.search.model import PosteriorModel
+from anncur.search.prior import Additive, QueryPrior
 from anncur.search.settings import PosteriorSettings
 
 SHORTLIST = 40  # unscored items that may yet belong to the top k; calibration corrects for what is missed here
@@ -62,7 +63,10 @@ class Posterior:
         model = knowledge.posterior
         settings, calibration = self._settings(model), model.tuned.calibration
         if block.target_recall is not None and not calibration.ks:
-            raise InputError("target_recall needs an index that was tuned, with at least 4 anchor queries")
+            raise InputError(
+                "target_recall needs an index that was tuned, with at least 4 anchor queries, or calibrated: call "
+                "index.calibrate(queries), or run `anncur calibrate`"
+            )
         search = PosteriorSearch(model.item_model(settings), model.prior(settings, block.queries), len(block.queries))
         active = np.arange(len(block.queries))  # the others have found enough
         estimates = np.full(len(block.queries), np.nan)
@@ -88,7 +92,7 @@ class Posterior:
         """As tuned, but for what was given."""
         settings = model.settings()
         if self.retrievers is not None and tuple(self.retrievers) != settings.retrievers:
-            settings = replace(model.own_settings(), coefficients=model.coefficients(self.retrievers))
+            settings = model.settings_with(self.retrievers)
         names = ("noise_share", "embedding_share", "n_initial", "min_round_size", "growth")
         given = {name: getattr(self, name) for name in names}
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
@@ -108,41 +112,79 @@ def _initial_candidates(predicted: FloatVector, n_best: int) -> Positions:
 
 
 class PosteriorSearch:
-    """A block of queries between rounds: what has been scored, and the posterior given that."""
+    """A block of queries between rounds: what has been scored, and the posterior given that.
 
-    def __init__(self, model: ItemModel, prior: PriorMeans, n_queries: int) -> None:
+    Where nothing is known of the scale of scores, it is taken from the query's own: exact scores and prior means are
+    observed as two sides of one posterior, and combined when the spread of the scores so far is known."""
+
+    def __init__(self, model: ItemModel, prior: QueryPrior, n_queries: int) -> None:
         self._model = model
         self._prior = prior
-        self._posterior = QueryPosterior(n_queries, model)
+        n_sides = 2 if prior.is_scale_free else 1
+        self._posterior = QueryPosterior(n_queries, model, prior, n_sides=n_sides)
+        self._centre = np.zeros(n_queries)  # of the scores of the first round, where they have no offsets
         self.scored: Positions = np.empty((n_queries, 0), dtype=np.int64)
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
     def propose(self, n_best: int) -> list[Proposal]:
         """The best guesses among what has not been scored; to begin with, the retrievers' initial candidates."""
-        if self._prior.initial is None or self.scored.shape[1]:
+        predicted = None if self.scored.shape[1] else self._prior.predicted()
+        if predicted is None:
             return self._best_guesses(n_best, exclude=list(self.scored))
-        chosen = [_initial_candidates(row, n_best) for row in self._prior.initial]
+        chosen = [_initial_candidates(row, n_best) for row in predicted]
         if any(len(found) < n_best for found in chosen):  # filled up with best guesses
             others = self._best_guesses(n_best, exclude=chosen)
             both = zip(chosen, others, strict=True)
             chosen = [np.concatenate([found, other.positions])[:n_best] for found, other in both]
-        guesses = self._prior.at(np.stack(chosen))
+        guesses = self._additive().at(np.stack(chosen))
         return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]
 
     def _best_guesses(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
-        vectors, query_vectors = self._model.vectors, self._posterior.query_vectors
-        return best_guesses(vectors, query_vectors, n_best=n_best, exclude=exclude, prior=self._prior)
+        query_vectors = self._combined()[:, : self._model.width]
+        return best_guesses(self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=self._additive())
+
+    def _scale(self) -> FloatVector:
+        """The spread of each query's scores so far; 1 where the prior knows the scale of scores. (n_queries,)"""
+        if not self._prior.is_scale_free or not self.scored.shape[1]:
+            return np.ones(len(self.scored))
+        spread: FloatVector = self.exact_scores.std(axis=1)
+        return np.where(spread > 0, spread, 1.0)
+
+    def _weights(self) -> FloatMatrix:
+        """Of the sides that are observed, (n_queries, n_sides)."""
+        if not self._prior.is_scale_free:
+            return np.ones((len(self.scored), 1))
+        return np.stack([np.ones(len(self.scored)), -self._scale()], axis=1)
+
+    def _combined(self) -> FloatMatrix:
+        """The posterior means of query vectors and coefficients, (n_queries, width)."""
+        combined: FloatMatrix = (self._posterior.solutions @ self._weights()[..., None])[..., 0]
+        return combined
+
+    def _additive(self) -> Additive:
+        additive = self._prior.additive(self._scale(), self._combined()[:, self._model.width :])
+        if self._prior.is_scale_free and additive.level is not None:
+            return replace(additive, level=additive.level + self._centre)
+        return additive
 
     def observe(self, positions: Positions, exact_scores: FloatMatrix) -> None:
         """Take in new exact scores; both are (n_queries, n_new)."""
-        self._posterior.observe(positions, exact_scores - self._prior.at(positions))
+        means = self._prior.means_at(positions)
+        residuals = exact_scores - self._model.offsets[positions]
+        if self._prior.is_scale_free:
+            if not self.scored.shape[1]:
+                self._centre = residuals.mean(axis=1)
+            self._posterior.observe(positions, np.stack([residuals - self._centre[:, None], means], axis=2))
+        else:
+            self._posterior.observe(positions, residuals - means)
         self.scored = np.concatenate([self.scored, positions], axis=1)
         self.exact_scores = np.concatenate([self.exact_scores, exact_scores], axis=1)
 
     def keep(self, rows: Positions) -> None:
         """Continue with some of the queries only."""
-        self._posterior.keep(rows)
         self._prior = self._prior.keep(rows)
+        self._posterior.keep(rows, self._prior)
+        self._centre = self._centre[rows]
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
 
     def recall_features(self, ks: Sequence[int]) -> FloatMatrix:
@@ -152,7 +194,7 @@ class PosteriorSearch:
         ones still come in, more are to be expected; and how far exact scores were from their posterior means."""
         expected = self._expected_recall(ks)
         late = np.stack([self._late_share(k) for k in ks], axis=1)
-        misfit = np.broadcast_to(np.log(self._posterior.misfit())[:, None], expected.shape)
+        misfit = np.broadcast_to(np.log(self._misfit())[:, None], expected.shape)
         return np.stack([expected, late, misfit], axis=2)
 
     def _expected_recall(self, ks: Sequence[int]) -> FloatMatrix:
@@ -164,11 +206,16 @@ class PosteriorSearch:
         shortlist = self.propose(max(n_short.values()))
         positions = np.stack([proposal.positions for proposal in shortlist])
         guesses = np.stack([proposal.guesses for proposal in shortlist if proposal.guesses is not None])
-        spread = np.linalg.cholesky(self._posterior.covariance(positions))  # (n_queries, n_short, n_short)
+        scale = np.square(self._scale()) * self._misfit()  # some queries are less like the anchor queries than others
+        covariance = self._posterior.covariance(positions) * scale[:, None, None]  # (n_queries, n_short, n_short)
+        spread = np.linalg.cholesky(covariance)
         noise = np.random.default_rng(0).standard_normal((positions.shape[1], N_DRAWS))
         drawn = guesses[..., None] + spread @ noise  # (n_queries, n_short, N_DRAWS); the first are the same for any k
         found = -np.sort(-self.exact_scores, axis=1)
         return np.stack([_mean_recall(found, -np.sort(-drawn[:, : n_short[k]], axis=1), k) for k in ks], axis=1)
+
+    def _misfit(self) -> FloatVector:
+        return self._posterior.misfit(self._weights() / self._scale()[:, None])
 
     def _late_share(self, k: int) -> FloatVector:
         """The share of the best k so far that was scored among the last pairs. (n_queries,)"""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatVector
-from anncur.retrievers.features import DEFAULT_RETRIEVER_WEIGHT, NamedCoefficients, scaled
+from anncur.retrievers.features import DEFAULT_RETRIEVER_WEIGHT, NamedCoefficients, Regression, scaled
 from anncur.search.calibration import Calibration
 
 KS = (1, 10, 50, 100)  # that recall is reported for
@@ -24,12 +24,15 @@ class PosteriorSettings:
 
     `noise_share` and `embedding_share` are shares of an item's variance: what the anchor queries leave unexplained, and
     what the item embeddings of the retriever `embeddings_of` account for. `coefficients` are the retrievers', and
-    `retriever_weight` is how much of what they predict goes into the prior mean. The first round scores the
+    `retriever_weight` is how much of what they predict goes into the prior mean. A query's own coefficients differ from
+    these by `spreads`, and its scores by `level_spread` from the offsets. The first round scores the
     `n_initial` items that the retrievers rank highest; where that is 0, the `min_round_size` items with the highest
     prior mean. Every other round scores `growth` times as many items as have been scored, at least `min_round_size`."""
 
     noise_share: float = 0.05
     coefficients: NamedCoefficients = ()
+    spreads: NamedCoefficients = ()
+    level_spread: float = 0.0
     embeddings_of: str | None = None
     embedding_share: float = 0.0
     retriever_weight: float = DEFAULT_RETRIEVER_WEIGHT
@@ -47,6 +50,10 @@ class PosteriorSettings:
         """The coefficients with their weight; none where the prior mean has no part of the retrievers'."""
         return tuple(scaled(dict(self.coefficients), self.retriever_weight).items()) if self.retriever_weight else ()
 
+    def with_regression(self, found: Regression) -> PosteriorSettings:
+        """The same with what was regressed on anchor queries."""
+        return replace(self, coefficients=found.coefficients, spreads=found.spreads, level_spread=found.level_spread)
+
     @property
     def of_items(self) -> PosteriorSettings:
         """The same with default rounds: what the item model depends on."""
@@ -61,6 +68,12 @@ class PosteriorSettings:
             size = max(self.min_round_size, round(self.growth * scored)) if scored else first
             yield min(size, budget - scored)
             scored += size
+
+
+NO_ANCHORS = PosteriorSettings(noise_share=0.2, embedding_share=1.0, retriever_weight=1.0, n_initial=10)
+FEW_ANCHORS = PosteriorSettings(noise_share=0.1, embedding_share=0.6, retriever_weight=1.0, n_initial=10)
+MANY_ANCHORS = PosteriorSettings(embedding_share=0.3)  # with which tuning begins
+FEEDBACK_ALONE = PosteriorSettings(noise_share=0.5, embedding_share=0.5, retriever_weight=1.0, n_initial=10)
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,8 +69,9 @@ def _settings(record: dict[str, Any]) -> PosteriorSettings:
     if "first" in record:  # before these two could be set, searches did this
         record = {"weight": 1.0, "opening": record["first"] if opens else 0, **record}
     named = {OLDER_NAMES.get(name, name): value for name, value in record.items()}
-    coefficients = tuple((name, tuple(values)) for name, values in named.pop("coefficients"))
-    return PosteriorSettings(**named, coefficients=coefficients)
+    for field in ("coefficients", "spreads"):
+        named[field] = tuple((name, tuple(values)) for name, values in named.get(field, ()))
+    return PosteriorSettings(**named)
 
 
 def _calibration(record: dict[str, Any]) -> Calibration:

@@ -19,8 +19,13 @@ from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.storage.files import FileRecord, publish_file, read_file, write_file
 
-FORMATS = (1, 2, 3)  # that we read; 2 had what a scorer prepared, 3 has the settings of version 0.2
-MANIFESTS, DERIVED, QUERIES = "manifests", "learned", "queries-"
+FORMATS = (
+    1,
+    2,
+    3,
+    4,
+)  # that we read; 2 has what a scorer prepared, 3 settings of version 0.2, 4 what retrievers derive
+MANIFESTS, SEGMENTS, DERIVED, QUERIES = "manifests", "segments", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
 TUNED = "tuned.json"
 FEEDBACK, FEEDBACK_ITEMS = "feedback.json", "feedback.float32"  # the feedback model, if the query log was fitted
@@ -62,6 +67,7 @@ class Manifest:
     splits: tuple[tuple[int, float], ...]
     ranks_shape: tuple[int, ...]
     files: Mapping[str, FileRecord]
+    embed_queries: str = ""  # the name of the user's function
 
     def encode(self) -> bytes:
         """JSON, and a line with its hash."""

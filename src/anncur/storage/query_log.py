@@ -5,8 +5,9 @@ On disk, a folder of files that are only ever appended to:
     animals.anncur/query_log/00000001.jsonl    a line per search: a checksum, a space, JSON
 
 A kill at any moment leaves at most the last line torn, and the next writer takes it away. When there are more searches
-than may be kept, the oldest file goes. Ids and not positions, because items come and go; and where an item went, a line
-records it, lest another one that gets its id inherit its scores. Knows nothing of models."""
+than may be kept, the oldest file goes. A query that brought its own embedding is logged with it, in half precision. Ids
+and not positions, because items come and go; and where an item went, a line records it, lest another one that gets its
+id inherit its scores. Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from typing import Any
 
 from anncur.errors import DamagedWarning
 from anncur.items import Query
+from anncur.retrievers.embeddings import halved
 from anncur.storage.files import LOCK, locked, storing, sync_folder
+from anncur.storage.queries import decode_embedding, encode_embedding
 
 QUERY_LOG, OLDER_NAME = "query_log", "traffic"  # the folder, and what it was called before 0.2
 N_FILES = 8  # that hold as much as may be kept; one of them at a time is deleted
@@ -221,10 +224,14 @@ def _checksum(body: bytes) -> bytes:
 
 def _record(search: LoggedSearch) -> dict[str, Any]:
     query = search.query
-    return {"query": query.text, "mention": query.mention, "version": search.version, "scores": dict(search.scores)}
+    record = {"query": query.text, "mention": query.mention, "version": search.version, "scores": dict(search.scores)}
+    if query.embedding is not None:  # nobody could make it again
+        record["embedding"] = encode_embedding(halved(query.embedding[None])[0])
+    return record
 
 
 def _search(record: dict[str, Any]) -> LoggedSearch:
     mention = record["mention"]
-    query = Query(record["query"], mention=None if mention is None else tuple(mention))
+    embedding = decode_embedding(record.get("embedding"))
+    query = Query(record["query"], mention=None if mention is None else tuple(mention), embedding=embedding)
     return LoggedSearch(query, record["scores"], record["version"])

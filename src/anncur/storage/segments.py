@@ -3,6 +3,7 @@
     segments/<name>/plan.json        what the scores are bound to; the name comes from it
     segments/<name>/items.sqlite
     segments/<name>/prepared.sqlite  what the scorer made of the items, if it makes anything
+    segments/<name>/retrievers/      what retrievers derived from the items, see `encoded.py`
     segments/<name>/scores/          a zarr v3 array
 
 A segment that no manifest lists is unpublished: unfinished, and perhaps paid for in part."""
@@ -33,21 +34,30 @@ from anncur.storage.files import (
     write_file,
 )
 from anncur.storage.items import ItemRows, ItemStore, PreparedStore, is_whole, write_items, write_prepared, write_values
-from anncur.storage.manifest import MANIFESTS, PILOT, PREPARED, is_whole_index, newest_manifest, read_manifest, versions
+from anncur.storage.manifest import (
+    MANIFESTS,
+    PILOT,
+    PREPARED,
+    SEGMENTS,
+    is_whole_index,
+    newest_manifest,
+    read_manifest,
+    versions,
+)
 
-SEGMENTS = "segments"
 SPEC, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
 OURS = {SEGMENTS, MANIFESTS, PILOT, LOCK}  # by one of these a folder is known for an index
 
 
 @dataclass(frozen=True)
 class UnpublishedSegment:
-    """A segment that is being filled; its items are as the scorer gets them."""
+    """A segment that is being filled; its items are as the scorer gets them, and its `texts` the same as they came."""
 
     name: str
     spec: ScoreSpec
     items: ItemRows
     matrix: ScoreMatrix
+    texts: ItemRows
 
 
 def begin_segment(
@@ -89,10 +99,9 @@ def begin_segment(
             _restore_segment(folder, name, spec, staged)
     finally:
         staged.unlink(missing_ok=True)
-    stored: ItemRows = ItemStore(segment / ITEMS)
-    if not _is_in_newest(folder, name):
-        stored = prepare_once(segment, stored, scorer)
-    return UnpublishedSegment(name, spec, stored, open_matrix(folder, name, spec))
+    texts = ItemStore(segment / ITEMS)
+    stored = texts if _is_in_newest(folder, name) else prepare_once(segment, texts, scorer)
+    return UnpublishedSegment(name, spec, stored, open_matrix(folder, name, spec), texts)
 
 
 def store_segment(folder: Path, items: Sequence[Item], matrix: ScoreMatrix) -> str:

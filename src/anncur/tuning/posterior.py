@@ -24,28 +24,29 @@ from anncur.progress import Progress, silent
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.retrievers.features import (
     DEFAULT_RETRIEVER_WEIGHT,
-    NamedCoefficients,
+    Regression,
     predict_sample,
     regress,
     sampled_features,
 )
 from anncur.search.feedback import LEAST_ANCHORS
-from anncur.search.model import PriorMeans
-from anncur.search.posterior import N_RECALL_FEATURES, PosteriorSearch
-from anncur.search.settings import KS, NEVER, PosteriorSettings, RecallCurve, Tuned
+from anncur.search.model import embedding_source
+from anncur.search.posterior import PosteriorSearch
+from anncur.search.prior import make_prior
+from anncur.search.settings import FEW_ANCHORS, KS, MANY_ANCHORS, PosteriorSettings, RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate
 from anncur.tuning.held_out import ItemScores, Sample, make_folds, take_sample
+from anncur.tuning.trial import MOST_PAIRS, Trial, join_trials, rerank_found_after, run_trial, usable_ks
 
 STAGE = "tuning posterior"
 MOST_HELD_OUT = 96  # queries in all folds together
 N_FOLDS = 6
-MOST_PAIRS = 500  # the largest budget that is tried
 BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below them
 TRIED: dict[str, tuple[Any, ...]] = {  # in the order in which they are chosen
     "embedding_share": (0.0, 0.1, 0.3, 0.6),
     "n_initial": (0, 5, 10, 20),
     "retriever_weight": (0.0, DEFAULT_RETRIEVER_WEIGHT, 1.0),
-    "retrievers": (),  # all of them, or each alone
+    "retrievers": (),  # all of them, each alone, or none
     "noise_share": (0.01, 0.05, 0.2),
     "min_round_size": (5, 20),
 }
@@ -61,16 +62,6 @@ class _Choice:
     settings: PosteriorSettings
 
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """What some settings found for the held-out queries, (n_held_out, depth), and the features after every round."""
-
-    found_after: NDArray[np.int32]
-    n_scored: FloatVector  # pairs at the end of every round
-    features: FloatMatrix  # (n_rounds, n_held_out, number of calibrated ks, N_RECALL_FEATURES), if asked for
-    recall: FloatMatrix  # (n_rounds, n_held_out, number of calibrated ks), as it truly was
-
-
 def tune_posterior(
     scores: ItemScores,
     queries: Sequence[Query],
@@ -83,16 +74,17 @@ def tune_posterior(
     if scores.n_anchor_queries < 2 * LEAST_ANCHORS:
         return Tuned()
     bench = _Bench.make(scores, queries, retrievers, rng)
-    settings = PosteriorSettings(embeddings_of=next(iter(bench.embeddings), None), embedding_share=0.3)
+    can_choose = scores.n_anchor_queries >= LEAST_TO_CHOOSE
+    settings = replace(MANY_ANCHORS if can_choose else FEW_ANCHORS, embeddings_of=bench.embeddings_of)
     choice = _Choice(tuple(retrievers), settings)
-    if scores.n_anchor_queries >= LEAST_TO_CHOOSE:
+    if can_choose:
         choice = _choose(bench, choice, progress)
     trial = bench.run(choice)
     progress(STAGE, len(TRIED) + 1, len(TRIED) + 1)
     return Tuned(
-        settings=replace(choice.settings, coefficients=bench.coefficients(choice.retrievers)),
+        settings=choice.settings.with_regression(bench.regression(choice.retrievers)),
         curve=RecallCurve(trial.found_after, int(min(trial.n_scored[-1], scores.n_items))),
-        calibration=calibrate(trial.features, trial.recall, trial.n_scored, bench.ks(CALIBRATED_KS)),
+        calibration=calibrate(trial.features, trial.recall, trial.n_scored, usable_ks(CALIBRATED_KS, bench.sample)),
         rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
         spectrum=spectrum(values for _, values in scores.parts()),
     )
@@ -111,9 +103,10 @@ def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
 
 
 def _others(choice: _Choice, name: str) -> Iterator[_Choice]:
-    """The same with other values of one setting, where it has any effect; or with each retriever alone."""
+    """The same with other values of one setting, where it has any effect; or with each retriever alone, or none."""
     if name == "retrievers":
-        yield from (replace(choice, retrievers=(each,)) for each in choice.retrievers if len(choice.retrievers) > 1)
+        alone = [(each,) for each in choice.retrievers if len(choice.retrievers) > 1]
+        yield from (replace(choice, retrievers=some) for some in [*alone, ()] if some != choice.retrievers)
         return
     has_effect = {
         "embedding_share": choice.settings.embeddings_of,
@@ -131,7 +124,8 @@ class _View:
 
     offsets: FloatVector  # (n_sampled,)
     vectors: FloatMatrix  # (n_sampled, width)
-    predicted: FloatMatrix | None  # (n_held_out, n_sampled)
+    features: list[FloatMatrix]  # of the fold's own queries, (N_FEATURES, n_held_out, n_sampled) for each retriever
+    regression: Regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +135,8 @@ class _Bench:
     sample: Sample
     folds: list[Positions]
     features: dict[str, FloatMatrix]  # (n_features, n_queries, n_sampled)
-    embeddings: dict[str, FloatMatrix]  # (n_sampled, width)
+    embeddings_of: str | None
+    embeddings: FloatMatrix | None  # (n_sampled, width)
     views: Cache[_View]
 
     @classmethod
@@ -156,23 +151,20 @@ class _Bench:
         held_out = rng.permutation(n_queries)[:MOST_HELD_OUT]
         sample = take_sample(scores, held_out, rng)
         folds = make_folds(queries, held_out, n_folds=min(N_FOLDS, n_queries // LEAST_ANCHORS))
-        vectors = {name: item_vectors(retriever) for name, retriever in retrievers.items()}
+        source = embedding_source(retrievers)
+        embeddings = None if source is None else item_vectors(retrievers[source])
         return cls(
             sample,
             folds,
             sampled_features(retrievers, queries, sample.positions),
-            {name: found[sample.positions] for name, found in vectors.items() if found is not None},
+            source,
+            None if embeddings is None else embeddings[sample.positions],
             Cache(2 * len(folds)),  # for as long as two choices take turns
         )
 
-    def ks(self, wanted: Sequence[int]) -> tuple[int, ...]:
-        """Those that there are enough items for."""
-        return tuple(k for k in wanted if k <= self.sample.depth) or (1,)
-
-    def coefficients(self, names: Sequence[str]) -> NamedCoefficients:
-        """Of retrievers, from all anchor queries."""
-        found = regress(self.sample.vectors.T, {name: self.features[name] for name in names})
-        return tuple(found.items())
+    def regression(self, names: Sequence[str]) -> Regression:
+        """Of exact scores on retrievers, from all anchor queries."""
+        return regress(self.sample.vectors.T, {name: self.features[name] for name in names})
 
     def worth(self, choice: _Choice) -> float:
         """The mean recall over every k and budget that counts."""
@@ -180,49 +172,24 @@ class _Bench:
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
         folds = [self._run_fold(choice, fold, budgets[-1], with_features=False) for fold in self.folds]
         found_after = np.concatenate([trial.found_after for trial in folds])
-        counted = [(k, budget) for k in self.ks(KS) for budget in budgets if k < budget] or [(1, budgets[0])]
+        counted = [(k, budget) for k in usable_ks(KS, self.sample) for budget in budgets if k < budget] or [
+            (1, budgets[0])
+        ]
         return float(np.mean([(found_after[:, :k] <= budget).mean() for k, budget in counted]))
 
-    def run(self, choice: _Choice) -> _Trial:
+    def run(self, choice: _Choice) -> Trial:
         """Hold out each fold in turn, with the features of every round."""
         n_pairs = min(MOST_PAIRS, len(self.sample.vectors))
-        trials = [self._run_fold(choice, fold, n_pairs, with_features=True) for fold in self.folds]
-        return _Trial(
-            np.concatenate([trial.found_after for trial in trials]),
-            trials[0].n_scored,
-            np.concatenate([trial.features for trial in trials], axis=1),
-            np.concatenate([trial.recall for trial in trials], axis=1),
-        )
+        return join_trials([self._run_fold(choice, fold, n_pairs, with_features=True) for fold in self.folds])
 
     def rerank(self, name: str) -> NDArray[np.int32]:
         """After how many pairs a retriever's own order comes to each of the truly best items. (n_held_out, depth)"""
         own_scores = self.features[name][0]  # standardised, which leaves their order
-        orders = [np.argsort(-own_scores[fold], axis=1, kind="stable") for fold in self.folds]
-        found = [
-            self._found_after(fold, order, self._n_pairs(order)) for fold, order in zip(self.folds, orders, strict=True)
-        ]
-        n_items = round(self.sample.weights.sum())
-        found_after: NDArray[np.int32] = np.minimum(np.concatenate(found), n_items)  # else rounding may add one
-        return found_after
+        return np.concatenate([rerank_found_after(self.sample, fold, own_scores[fold]) for fold in self.folds])
 
-    def _run_fold(self, choice: _Choice, fold: Positions, n_pairs: int, *, with_features: bool) -> _Trial:
-        search = self._search(choice, fold)
-        truth = self.sample.vectors[:, fold].T.astype(np.float64)  # (n_held_out, n_sampled)
-        ks = self.ks(CALIBRATED_KS)
-        ends, features = [], []
-        for size in choice.settings.round_sizes(n_pairs):
-            positions = np.stack([proposal.positions for proposal in search.propose(size)])
-            search.observe(positions, np.take_along_axis(truth, positions, axis=1))
-            ends.append(search.scored.shape[1])
-            if with_features:
-                features.append(search.recall_features(ks))
-        spent = self._n_pairs(search.scored)
-        return _Trial(
-            self._found_after(fold, search.scored, spent),
-            spent[:, np.array(ends) - 1].mean(axis=0),
-            np.stack(features) if features else np.empty((0, len(fold), len(ks), N_RECALL_FEATURES)),
-            self._recall(fold, search.scored, ends, ks) if with_features else np.empty((0, len(fold), len(ks))),
-        )
+    def _run_fold(self, choice: _Choice, fold: Positions, n_pairs: int, *, with_features: bool) -> Trial:
+        sizes = choice.settings.round_sizes(n_pairs)
+        return run_trial(self._search(choice, fold), self.sample, fold, sizes, with_features=with_features)
 
     def _search(self, choice: _Choice, fold: Positions) -> PosteriorSearch:
         """A search for the queries of a fold that knows nothing of them."""
@@ -233,41 +200,19 @@ class _Bench:
             view.offsets,
             view.vectors,
             noise_share=settings.noise_share,
-            embeddings=None if settings.embeddings_of is None else self.embeddings[settings.embeddings_of],
+            embeddings=self.embeddings,
             embedding_share=settings.embedding_share,
         )
-        fitted = None if view.predicted is None or not weight else weight * view.predicted
-        prior = PriorMeans(model.offsets, fitted, view.predicted if settings.n_initial else None)
+        prior = make_prior(model.offsets, view.features, settings.with_regression(view.regression))
         return PosteriorSearch(model, prior, len(fold))
 
     def _view(self, choice: _Choice, fold: Positions) -> _View:
         others = np.setdiff1d(np.arange(self.sample.vectors.shape[1]), fold)
         anchor_scores, weight = self.sample.vectors[:, others], choice.settings.retriever_weight
         chosen = {name: self.features[name] for name in choice.retrievers}
-        coefficients = regress(anchor_scores.T, {name: found[:, others] for name, found in chosen.items()})
-        if not coefficients:
-            return _View(*centred_items(anchor_scores), None)
-        predicted = predict_sample(chosen, coefficients)  # (n_queries, n_sampled)
-        fitted = (weight * predicted[others]).T if weight else None
-        return _View(*centred_items(anchor_scores, fitted), predicted[fold])
-
-    def _n_pairs(self, scored: Positions) -> FloatMatrix:
-        """The pairs up to each item in the order of scoring, as they would be among all items; like `scored`."""
-        n_pairs: FloatMatrix = np.minimum(np.ceil(np.cumsum(self.sample.weights[scored], axis=1)), NEVER)
-        return n_pairs
-
-    def _found_after(self, fold: Positions, scored: Positions, spent: FloatMatrix) -> NDArray[np.int32]:
-        """What had been spent when each of the truly best items was scored. (n_held_out, depth)"""
-        rows = []
-        for query, positions, so_far in zip(fold.tolist(), scored, spent, strict=True):
-            after = np.full(len(self.sample.vectors), NEVER, dtype=np.int32)
-            after[positions] = so_far
-            rivals = self.sample.rivals(query)
-            rows.append(self.sample.best_found(query, rivals, after[rivals]))
-        return np.stack(rows)
-
-    def _recall(self, fold: Positions, scored: Positions, ends: Sequence[int], ks: Sequence[int]) -> FloatMatrix:
-        """At the end of every round, (n_rounds, n_held_out, len(ks))."""
-        steps = np.broadcast_to(np.arange(1, scored.shape[1] + 1), scored.shape)
-        found_at = self._found_after(fold, scored, steps)
-        return np.array([[(found_at[:, :k] <= end).mean(axis=1) for k in ks] for end in ends]).swapaxes(1, 2)
+        seen = {name: of_one[:, others] for name, of_one in chosen.items()}
+        found = regress(anchor_scores.T, seen)
+        fitted = None
+        if weight and found.coefficients:
+            fitted = (weight * predict_sample(seen, dict(found.coefficients))).T
+        return _View(*centred_items(anchor_scores, fitted), [of_one[:, fold] for of_one in chosen.values()], found)

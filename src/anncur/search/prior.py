@@ -1,0 +1,140 @@
+"""What is known of a query's scores before any of them, and what is added to products of vectors once some are known.
+
+    score = offset + level + sum over retriever features of (mean coefficient + deviation) x feature + vectors' product
+
+Level and deviations are each query's own, with a Gaussian prior of mean 0, and are inferred together with its vector
+(`factors/posterior.py`). Reads features of retriever scores, feeds `posterior.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from anncur.arrays import NO_SCORES, FloatMatrix, FloatVector, Positions
+from anncur.retrievers.features import flat_coefficients
+from anncur.search.settings import PosteriorSettings
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPrior:
+    """Offsets of items, and features of retriever scores whose coefficients have a mean over queries and a spread.
+
+    `is_scale_free` marks means and spreads in units of the spread of a query's own scores, where no others are known.
+    The first round ranks by the features with the coefficients `initial`, or without these by prior means."""
+
+    offsets: FloatVector  # (n_items,)
+    features: FloatMatrix | None = None  # (n_queries, n_features, n_items)
+    means: FloatVector = field(default_factory=lambda: NO_SCORES)  # (n_features,)
+    spreads: FloatVector = field(default_factory=lambda: NO_SCORES)  # (n_features,)
+    level_spread: float = 0.0
+    initial: FloatVector | None = None  # (n_features,)
+    is_scale_free: bool = False
+
+    @property
+    def n_columns(self) -> int:
+        return len(self._varying) + (self.level_spread > 0)
+
+    @property
+    def most_variance(self) -> float:
+        if self.features is None:
+            return self.level_spread**2
+        largest = np.abs(self.features).max(axis=(0, 2), initial=0.0)  # (n_features,)
+        return float(self.level_spread**2 + np.square(self.spreads * largest).sum())
+
+    @property
+    def _varying(self) -> Positions:
+        """The features with a coefficient of each query's own."""
+        return np.flatnonzero(self.spreads)
+
+    def columns(self, positions: Positions) -> FloatMatrix:
+        columns = []
+        if self.features is not None and len(self._varying):
+            taken = np.take_along_axis(self.features[:, self._varying], positions[:, None], axis=2)
+            columns.append(taken.mT * self.spreads[self._varying])
+        if self.level_spread:
+            columns.append(np.full((*positions.shape, 1), self.level_spread))
+        return np.concatenate(columns, axis=2) if columns else np.empty((*positions.shape, 0))
+
+    def means_at(self, positions: Positions) -> FloatMatrix:
+        """Prior means of some items for each query, but for their offsets; both are (n_queries, n)."""
+        if self.features is None:
+            return np.zeros(positions.shape)
+        return _weighted(np.take_along_axis(self.features, positions[:, None], axis=2), self.means)
+
+    def predicted(self) -> FloatMatrix | None:
+        """What retrievers predict for all items, (n_queries, n_items), where the first round ranks by it."""
+        if self.features is None or self.initial is None:
+            return None
+        return _weighted(self.features, self.initial)
+
+    def additive(self, scale: FloatVector, deviations: FloatMatrix) -> Additive:
+        """What is added to products of vectors, given the posterior means of what is the queries' own.
+
+        `scale` is the unit of each query's prior means, `deviations` is (n_queries, n_columns)."""
+        varying = self._varying
+        coefficients = self.means * scale[:, None]  # (n_queries, n_features)
+        coefficients[:, varying] += deviations[:, : len(varying)] * self.spreads[varying]
+        level = self.level_spread * deviations[:, -1] if self.level_spread else None
+        return Additive(self.offsets, self.features, coefficients, level)
+
+    def keep(self, rows: Positions) -> QueryPrior:
+        """That of some of the queries only."""
+        return self if self.features is None else replace(self, features=self.features[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Additive:
+    """What is added to products of vectors: `Means` for the best guesses."""
+
+    offsets: FloatVector  # (n_items,)
+    features: FloatMatrix | None = None  # (n_queries, n_features, n_items)
+    coefficients: FloatMatrix | None = None  # (n_queries, n_features)
+    level: FloatVector | None = None  # (n_queries,)
+
+    def between(self, start: int, stop: int) -> FloatMatrix:
+        features = None if self.features is None else self.features[..., start:stop]
+        return self._sum(self.offsets[None, start:stop], features)
+
+    def at(self, positions: Positions) -> FloatMatrix:
+        """Of some items for each query; both are (n_queries, n)."""
+        features = None
+        if self.features is not None:
+            features = np.take_along_axis(self.features, positions[:, None], axis=2)
+        return self._sum(self.offsets[positions], features)
+
+    def _sum(self, offsets: FloatMatrix, features: FloatMatrix | None) -> FloatMatrix:
+        total = offsets
+        if features is not None and self.coefficients is not None:
+            total = total + _weighted(features, self.coefficients.astype(np.float32))
+        return total if self.level is None else total + self.level[:, None].astype(np.float32)
+
+
+def make_prior(
+    offsets: FloatVector, features: Sequence[FloatMatrix], settings: PosteriorSettings, *, is_scale_free: bool = False
+) -> QueryPrior:
+    """The prior of queries from features of each of their retrievers, (N_FEATURES, n_queries, n_items)."""
+    coefficients = flat_coefficients(settings.coefficients)
+    spreads = flat_coefficients(settings.spreads) if settings.spreads else np.zeros(len(coefficients))
+    used = np.flatnonzero((coefficients != 0) | (spreads != 0))
+    rows = [row for of_one in features for row in of_one]
+    return QueryPrior(
+        offsets,
+        np.stack([rows[place] for place in used], axis=1) if len(used) else None,
+        settings.retriever_weight * coefficients[used],
+        spreads[used],
+        settings.level_spread,
+        initial=coefficients[used] if settings.n_initial else None,
+        is_scale_free=is_scale_free,
+    )
+
+
+def _weighted(features: FloatMatrix, coefficients: FloatMatrix) -> FloatMatrix:
+    """The sum of features, (n_queries, n_features, n), with coefficients of all queries or of each.
+
+    Feature by feature, so that a query gets the same number alone and among others."""
+    total: FloatMatrix = np.zeros(features.shape[::2], dtype=np.float32)
+    for place in range(features.shape[1]):
+        total = total + coefficients[..., place, None] * features[:, place]
+    return total
