@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anncur.anchors import check_method
-from anncur.cli.options import anchor_queries_from
+from anncur.cli.options import drawn_queries
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, UnknownIdError
 from anncur.items import Corpus, Item, Query, TextDigest, as_queries, metadata_json
 
@@ -190,5 +190,5 @@ def test_a_way_to_choose_anchors_that_there_is_not_is_refused(method: object) ->
 def test_fewer_than_one_anchor_query_is_refused(tmp_path: Path, n_anchor_queries: int) -> None:
     (tmp_path / "queries.txt").write_text("one\ntwo\nthree\n")
     with pytest.raises(InputError, match=f"--n-anchor-queries must be at least 1, got {n_anchor_queries}"):
-        anchor_queries_from(tmp_path / "queries.txt", n_anchor_queries, 0, marked=False)
-    assert len(anchor_queries_from(tmp_path / "queries.txt", 2, 0, marked=False)) == 2
+        drawn_queries(tmp_path / "queries.txt", n_anchor_queries, 0, marked=False)
+    assert len(drawn_queries(tmp_path / "queries.txt", 2, 0, marked=False)) == 2

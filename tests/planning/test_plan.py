@@ -14,8 +14,10 @@ import anncur
 from anncur.arrays import FloatMatrix
 from anncur.errors import InputError, RetrieverError
 from anncur.planning import pilot
-from anncur.planning.comparison import split_queries
+from anncur.planning.comparison import SHARES, compare_methods, split_queries
 from anncur.planning.plan import BuildPlan, plan
+from anncur.progress import silent
+from anncur.retrievers.loading import load_retrievers
 from anncur.tuning import measure, posterior, splits
 from worlds import World, low_rank_scores
 
@@ -194,31 +196,34 @@ def test_queries_cut_from_one_text_test_together_or_not_at_all() -> None:
     assert not {place % 8 for place in test} & {place % 8 for place in others}
 
 
-def test_too_few_test_queries_to_tell_are_said_to_be_too_few() -> None:
-    scores = low_rank_scores(8, 200, rank=2)
-    scores[::2] = np.random.default_rng(1).normal(size=scores[::2].shape)  # half of the queries are noise
-    assert has_line(plan_for(World(scores)), "test queries are too few to tell")
-
-
 def test_more_queries_than_the_pilot_tried_may_find_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "MOST_PILOT_QUERIES", 24)
     made = plan_for(World(low_rank_scores(50, 300, rank=14)))
     assert has_line(made, "the pilot tried 16 of your 50 queries as anchor queries")
 
 
-def test_the_recall_of_anncur_is_what_an_index_finds_with_it() -> None:
+def test_a_plan_measures_what_an_index_with_the_same_anchor_queries_finds() -> None:
     world = World(low_rank_scores(24, 200, rank=5, noise=0.5))
-    made = plan_for(world)
-    rng = np.random.default_rng(0)
-    rng.permutation(200)  # of the items
-    order = rng.permutation(24)
-    drawn = [world.queries[place] for place in order]
-    test, others = split_queries([anncur.Query(text) for text in drawn])
-    index = anncur.Index.build(world.items, world.scorer, [drawn[place] for place in others])
-    found = [index.search(drawn[place], k=10, budget=40, method="anncur") for place in test]
-    true = [set(world.brute_force(int(order[place]), 10)) for place in test]
-    expected = np.mean([len(set(hits.ids) & ids) / 10 for hits, ids in zip(found, true, strict=True)])
-    assert recall_of(made, "anncur", 0.2) == pytest.approx(expected, abs=0.1)
+    queries = [anncur.Query(text) for text in world.queries]
+    fitted = pilot.fit_retrievers(
+        load_retrievers(["bm25"]), pilot.Pilot(world.items, np.arange(200), queries), n_items=200
+    )
+    scores = world.exact_scores.T.copy()
+    found = compare_methods(scores, queries, fitted, names=["bm25"], seed=0, progress=silent)
+    test, others = split_queries(queries)
+    index = anncur.Index.build(world.items, world.scorer, [queries[place] for place in others])
+    true = [set(world.brute_force(place, 10)) for place in test.tolist()]
+    for of_method, method in (
+        (found.anncur, "anncur"),
+        (found.reranked["bm25"], "rerank"),
+        (found.posterior[-1], "posterior"),
+    ):
+        assert of_method is not None
+        for share, recalls in zip(SHARES, of_method.recalls.T, strict=True):
+            budget = max(10, round(share * 200))
+            hits = index.search_many([queries[place] for place in test], 10, budget, method)
+            expected = [len(set(each.ids) & ids) / 10 for each, ids in zip(hits, true, strict=True)]
+            np.testing.assert_allclose(recalls, expected, atol=1e-6, err_msg=f"{method} {share}")
 
 
 def test_few_items_need_no_index() -> None:

@@ -24,7 +24,7 @@ from anncur.cli.options import (
     ScorerOption,
     SeedOption,
     ThreadsOption,
-    anchor_queries_from,
+    drawn_queries,
     open_index,
     read_embeddings,
     scorer_from,
@@ -77,8 +77,9 @@ def build(
 ) -> None:
     """Score all items for the anchor queries, and make an index of it, tuned for adaptive search.
 
-    Without queries nothing is scored: searches begin with what the first retriever finds, until `anncur learn` has a
-    query log to fit. It can be stopped at any moment, by Ctrl-C or worse: run the same again, and it resumes.
+    Without queries nothing is scored: searches work from the first query on, and find more with anchor queries
+    (`anncur plan` tells how much) or when `anncur learn` has a query log to fit. A build can be stopped at any moment,
+    by Ctrl-C or worse: run the same again, and it resumes.
 
     Examples:
 
@@ -92,7 +93,7 @@ def build(
         index = Index.build(
             read_items(corpus),
             guarded,
-            [] if queries is None else anchor_queries_from(queries, n_anchor_queries, seed, marked=marked),
+            [] if queries is None else drawn_queries(queries, n_anchor_queries, seed, marked=marked),
             path=out,
             retrievers=retriever or None,
             embeddings=read_embeddings(embeddings),

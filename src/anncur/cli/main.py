@@ -14,7 +14,7 @@ from anncur.cli.demo import demo
 from anncur.cli.export import export
 from anncur.cli.frame import at_the_edge
 from anncur.cli.link import link
-from anncur.cli.maintain import gc, info, learn, tune, verify
+from anncur.cli.maintain import calibrate, gc, info, learn, tune, verify
 from anncur.cli.plan import plan
 from anncur.cli.search import search
 from anncur.cli.train import distill, train
@@ -27,7 +27,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo, plan, build, search, add, remove, verify, info, tune, learn, gc, distill, export, link):
+for command in (
+    demo,
+    plan,
+    build,
+    search,
+    add,
+    remove,
+    verify,
+    info,
+    tune,
+    calibrate,
+    learn,
+    gc,
+    distill,
+    export,
+    link,
+):
     app.command()(at_the_edge(command))
 app.add_typer(train)
 app.add_typer(bench)

@@ -1,4 +1,4 @@
-"""`anncur info`, `verify`, `tune`, `learn` and `gc`: look after an index on disk."""
+"""`anncur info`, `verify`, `tune`, `calibrate`, `learn` and `gc`: look after an index on disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
     IndexArgument,
+    MarkedOption,
     MaxCallsOption,
     OwnScorerOption,
     RetriesOption,
     SeedOption,
     ThreadsOption,
+    drawn_queries,
     needs_extra,
     open_index,
 )
@@ -118,6 +120,49 @@ def tune(
     else:
         console().print(f"{index} is at version {version}.", markup=False, soft_wrap=True)
         show_tuning(console(), report)
+
+
+def calibrate(
+    index: IndexArgument,
+    queries: Annotated[
+        Path,
+        typer.Option(
+            "--queries", help="Queries like those to come: JSON lines, a text file with one per line, or BEIR."
+        ),
+    ],
+    n_queries: Annotated[
+        int | None, typer.Option("--n-queries", help="Draw this many of the queries at random; all by default.")
+    ] = None,
+    marked: MarkedOption = False,
+    scorer: OwnScorerOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Calibrate estimates of recall, and --target-recall, on queries that are scored on every item.
+
+    For an index without anchor queries, which has no others to try itself on. Interrupted, it resumes.
+
+    Examples:
+
+    - `anncur calibrate my.anncur --queries queries.jsonl --n-queries 10`
+    - `anncur calibrate my.anncur --queries queries.jsonl --n-queries 10 --max-calls 50000`
+    """
+    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, check=False)
+    chosen = drawn_queries(queries, n_queries, seed, marked=marked, option="--n-queries")
+    if not as_json:
+        n_pairs = len(chosen) * len(opened)
+        console().print(f"{len(chosen):,} queries x {len(opened):,} items = {n_pairs:,} pairs to score")
+    with show_progress(as_json=as_json) as progress:
+        n_scored = opened.calibrate(chosen, progress=progress)
+    version = opened.info.version
+    if as_json:
+        print_json({"path": str(index), "version": version, "n_queries": len(chosen), "calls": n_scored})
+    else:
+        console().print(f"Scored {n_scored:,} pairs; {index} is at version {version}.", markup=False)
 
 
 def learn(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:

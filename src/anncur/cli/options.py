@@ -133,14 +133,16 @@ def import_from_here() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def anchor_queries_from(path: Path, n_anchor_queries: int | None, seed: int, *, marked: bool) -> list[Query]:
-    """All queries of a file, or some of them, drawn at random."""
-    if n_anchor_queries is not None:
-        whole_number("--n-anchor-queries", n_anchor_queries, least=1)
+def drawn_queries(
+    path: Path, n_queries: int | None, seed: int, *, marked: bool, option: str = "--n-anchor-queries"
+) -> list[Query]:
+    """All queries of a file, or as many as an option asks for, drawn at random."""
+    if n_queries is not None:
+        whole_number(option, n_queries, least=1)
     queries = list(read_queries(path, marked=marked))
     if not queries:
-        raise InputError(f"{path} holds no queries; anchor queries are what an index is tuned on")
-    if n_anchor_queries is None or n_anchor_queries >= len(queries):
+        raise InputError(f"{path} holds no queries; an index is tuned and calibrated on some that are typical")
+    if n_queries is None or n_queries >= len(queries):
         return queries
     order = np.random.default_rng(seed).permutation(len(queries))
-    return [queries[position] for position in order[:n_anchor_queries]]
+    return [queries[position] for position in order[:n_queries]]

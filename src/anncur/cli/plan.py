@@ -22,7 +22,7 @@ from anncur.cli.options import (
     ScorerOption,
     SeedOption,
     ThreadsOption,
-    anchor_queries_from,
+    drawn_queries,
     read_embeddings,
     scorer_from,
 )
@@ -75,7 +75,7 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --embeddings corpus.npy --embed-queries my_module:embed`
     """
     guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
-    anchor_queries = anchor_queries_from(queries, n_anchor_queries, seed, marked=marked)
+    anchor_queries = drawn_queries(queries, n_anchor_queries, seed, marked=marked)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(
             read_items(corpus),

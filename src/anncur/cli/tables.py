@@ -22,7 +22,7 @@ def show_suitability(out: Console, found: Suitability, *, of: str = "") -> None:
     if not found.recalls:
         return
     budgets = sorted({row.budget for row in found.recalls})
-    table = _table("Share of the scorer's top k that is found\n(mean of held-out anchor queries)", "method", budgets)
+    table = _table("Share of the scorer's top k that is found\n(mean of held-out queries)", "method", budgets)
     for k in sorted({row.k for row in found.recalls}):
         for place, method in enumerate(found.methods):
             cells = [_percent(found.recall(method, k, budget)) for budget in budgets]

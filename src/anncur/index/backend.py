@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from anncur.index.snapshot import Snapshot
-from anncur.items import ItemLike
+from anncur.items import ItemLike, Query
 from anncur.progress import Progress
 from anncur.retrievers.embeddings import EmbeddingsLike
 from anncur.scorers.guard import GuardedScorer
@@ -74,6 +74,10 @@ class Backend(Protocol):
 
     def learn(self, *, progress: Progress) -> int:
         """Fit a feedback model to the query log; returns the number of its queries."""
+        ...
+
+    def calibrate(self, queries: Sequence[Query], scorer: GuardedScorer, *, progress: Progress) -> None:
+        """Score these queries on all items, and calibrate the estimates of recall on them."""
         ...
 
     def save(self, folder: Path) -> None:

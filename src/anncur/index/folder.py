@@ -31,11 +31,12 @@ import numpy as np
 from anncur.errors import DamagedError, DamagedWarning, InputError, LockedError, StorageError
 from anncur.index.backend import Contents
 from anncur.index.build import check_retrievers, new_items
+from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
 from anncur.index.encoding import check_embeddings, check_encoder, encode_again, with_new_items
 from anncur.index.feedback import fit_query_log
 from anncur.index.folder_build import with_derived, write_derived
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
-from anncur.items import ItemLike
+from anncur.items import ItemLike, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import EncodingRetriever, Retriever, fitted_on_use
 from anncur.retrievers.embeddings import EmbeddingsLike, UserRetriever
@@ -47,6 +48,7 @@ from anncur.storage.encoded import N_COMPARED, RETRIEVERS, encode_segment, encod
 from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, storing, writer_lock
 from anncur.storage.items import ItemRows
 from anncur.storage.manifest import (
+    CALIBRATION,
     DERIVED,
     FEEDBACK,
     MANIFESTS,
@@ -71,6 +73,7 @@ from anncur.storage.segments import (
     SCORES,
     begin_segment,
     check_is_ours,
+    open_calibration,
     open_matrix,
     prepare_once,
     segment_files,
@@ -194,6 +197,22 @@ class FolderBackend:
             publish(self.folder, with_derived(self.folder, version.manifest, replace(version.derived(), feedback=rows)))
             return feedback.n_queries
 
+    def calibrate(self, queries: Sequence[Query], scorer: GuardedScorer, *, progress: Progress) -> None:
+        with self._changing():
+            version = self.newest()
+            snapshot = self._snapshot(version)
+            tuned = calibrate_on(
+                check_calibration_queries(queries, snapshot),
+                snapshot,
+                scorer,
+                open_matrix=lambda spec: open_calibration(self.folder, spec),
+                seed=version.manifest.seed,
+                progress=progress,
+            )
+            publish(self.folder, with_derived(self.folder, version.manifest, replace(version.derived(), tuned=tuned)))
+            with storing(self.folder, 0):
+                shutil.rmtree(self.folder / CALIBRATION, ignore_errors=True)
+
     def save(self, folder: Path) -> None:
         check_is_ours(folder)
         version = self.newest()
@@ -243,7 +262,8 @@ class FolderBackend:
     def gc(self, *, unpublished: bool) -> list[str]:
         with self._changing():
             doomed = self._unneeded(newest_manifest(self.folder)) if versions(self.folder) else []
-            doomed += self._idle_segments() if unpublished else []
+            if unpublished:
+                doomed += [*self._idle_segments(), *self.folder.glob(CALIBRATION)]
             for path in doomed:
                 with storing(path, 0):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -302,6 +322,8 @@ class FolderBackend:
             progress=progress,
         )
         derived = replace(derived, anchor_items=live[derived.anchor_items], feedback=_feedback_of(version))
+        with contextlib.suppress(DamagedError):
+            derived = keep_calibration(derived, version.derived().tuned)
         return with_derived(self.folder, version.manifest, derived)
 
     def _without_empty(self, version: Version) -> Manifest:

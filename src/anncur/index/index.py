@@ -277,6 +277,18 @@ class Index:
         self._outdated()
         return n_queries
 
+    def calibrate(self, queries: Iterable[QueryLike], *, progress: ProgressLike = None) -> int:
+        """Calibrate estimates of recall, and `target_recall`, on queries like those to come; returns the pairs scored.
+
+        For an index without anchor queries, which has no others to try itself on. Every query is scored on every item,
+        so ten queries on a thousand items take ten thousand pairs; where it was interrupted, it resumes."""
+        scorer = self._scorer.load()
+        before = scorer.calls_made
+        with showing(progress) as shown:
+            self._backend.calibrate(as_queries(queries), scorer, progress=shown)
+        self._outdated()
+        return scorer.calls_made - before
+
     def verify(self, *, repair: bool = False, progress: ProgressLike = None) -> list[str]:
         """The damaged files, a line each; empty when all is well.
 

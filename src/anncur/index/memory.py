@@ -13,6 +13,7 @@ from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
 from anncur.index.backend import Contents
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, new_items
+from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
 from anncur.index.encoding import (
     check_embeddings,
     check_encoder,
@@ -65,6 +66,7 @@ class MemoryBackend:
         self._scorer_name = scorer_name
         self._writing = threading.Lock()
         self._query_log = MemoryQueryLog()
+        self._calibration: ScoreMatrix | None = None  # that was interrupted
 
     @property
     def matrix(self) -> ScoreMatrix:
@@ -169,7 +171,7 @@ class MemoryBackend:
                 seed=seed,
                 progress=progress,
             )
-            derived = replace(derived, feedback=state.derived.feedback)
+            derived = replace(keep_calibration(derived, state.derived.tuned), feedback=state.derived.feedback)
             self._state = replace(state, version=state.version + 1, settings=settings, derived=derived)
 
     def log(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
@@ -182,6 +184,27 @@ class MemoryBackend:
             derived = replace(state.derived, feedback=feedback)
             self._state = replace(state, version=state.version + 1, derived=derived)
             return feedback.n_queries
+
+    def calibrate(self, queries: Sequence[Query], scorer: GuardedScorer, *, progress: Progress) -> None:
+        with self._writing:
+            state, snapshot = self._state, self.load()
+            tuned = calibrate_on(
+                check_calibration_queries(queries, snapshot),
+                snapshot,
+                scorer,
+                open_matrix=self._begin_calibration,
+                seed=state.settings.seed,
+                progress=progress,
+            )
+            self._calibration = None
+            derived = replace(state.derived, tuned=tuned)
+            self._state = replace(state, version=state.version + 1, derived=derived)
+
+    def _begin_calibration(self, spec: ScoreSpec) -> ScoreMatrix:
+        """The scores of a calibration that was interrupted, if it is the same."""
+        if self._calibration is None or self._calibration.spec != spec:
+            self._calibration = ScoreMatrix.in_memory(spec)
+        return self._calibration
 
     def save(self, folder: Path) -> None:
         with self._writing:

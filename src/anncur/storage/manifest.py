@@ -31,6 +31,7 @@ TUNED = "tuned.json"
 FEEDBACK, FEEDBACK_ITEMS = "feedback.json", "feedback.float32"  # the feedback model, if the query log was fitted
 PREPARED = "prepared.sqlite"
 PILOT = "pilot"
+CALIBRATION = "calibration"  # scores of one that was begun
 NEWEST = "newest"  # beside the manifests: the number of the newest, so that its loss is noticed
 RENAMED = {"anchor_method": "anchors"}  # fields whose name in the file is another
 ORIGINAL = {name: field for field, name in RENAMED.items()}

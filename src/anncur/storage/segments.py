@@ -35,6 +35,7 @@ from anncur.storage.files import (
 )
 from anncur.storage.items import ItemRows, ItemStore, PreparedStore, is_whole, write_items, write_prepared, write_values
 from anncur.storage.manifest import (
+    CALIBRATION,
     MANIFESTS,
     PILOT,
     PREPARED,
@@ -130,6 +131,11 @@ def open_matrix(folder: Path, name: str, spec: ScoreSpec) -> ScoreMatrix:
     if spec.n_anchor_queries == 0:
         return ScoreMatrix.in_memory(spec)
     return ScoreMatrix.stored(str((folder / SEGMENTS / name / SCORES).resolve()), spec)
+
+
+def open_calibration(folder: Path, spec: ScoreSpec) -> ScoreMatrix:
+    """The exact scores of queries that an index is calibrated on, as far as they are there; deleted when it is."""
+    return ScoreMatrix.stored(str((folder / CALIBRATION / _segment_name(spec)).resolve()), spec)
 
 
 def check_is_ours(folder: Path) -> None:
