@@ -15,7 +15,6 @@ At the end: recall, differences with intervals over documents, and the cells tha
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import string
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -351,7 +350,7 @@ class Board:
         self.documents = select(rows, method=DOCUMENTS)
         self.measured = [unpacked(row) for row in rows if row.cell.method != DOCUMENTS]
         self.cells = grouped(self.measured, "method", "n_anchor_queries", "k", "cost")
-        self.lines = list(grouped(self.measured, "method", "n_anchor_queries"))
+        self.lines = sorted(grouped(self.measured, "method", "n_anchor_queries"), key=lambda line: line[1])
         self.n_anchors: list[int] = distinct(self.measured, "n_anchor_queries")
         self.label = label
 
@@ -378,11 +377,17 @@ class Board:
         self, target: str, line: tuple[str, int], others: list[tuple[str, int]], point: tuple[int, int], least: float
     ) -> Iterator[Gap]:
         """Ours less the best of the others."""
-        rivals = [other for other in others if (*other, *point) in self.cells]
-        if (*line, *point) in self.cells and rivals:
-            best = max(rivals, key=lambda other: mean(self.cells[*other, *point], "recall"))
-            found = difference(self.cells[*line, *point], self.cells[*best, *point], self.documents)
+        ours = self.cells.get((*line, *point), [])
+        rivals = {other: self._same_seeds(ours, self.cells.get((*other, *point), [])) for other in others}
+        if ours and any(rivals.values()):
+            best = max(rivals, key=lambda other: mean(rivals[other], "recall") if rivals[other] else 0.0)
+            found = difference(ours, rivals[best], self.documents)
             yield Gap(target, described(line), described(best), *point, found, least)
+
+    @staticmethod
+    def _same_seeds(ours: Sequence[Row], theirs: Sequence[Row]) -> list[Row]:
+        seeds = distinct(ours, "seed")
+        return [row for row in theirs if row.cell.seed in seeds]
 
 
 def described(line: tuple[str, int]) -> str:
@@ -401,8 +406,11 @@ def show(board: Board, data: str) -> None:
     )
     print(f"{'anchor queries':<36}" + "".join(f"{f'{k}, {budget}':>9}" for k, budget in POINTS))
     for line in board.lines:
-        found = (100 * mean(board.cells.get((*line, *point), []), "recall") for point in POINTS)
-        print(f"{described(line):<36}" + "".join(f"{'' if math.isnan(one) else f'{one:.1f}':>9}" for one in found))
+        rows = [board.cells.get((*line, *point), []) for point in POINTS]
+        shown = [f"{100 * mean(some, 'recall'):.1f}" if some else "" for some in rows]
+        n_measured = min(map(len, rows))
+        note = "" if n_measured == n_seeds else f"  {n_measured} seeds"
+        print(f"{described(line):<36}" + "".join(f"{one:>9}" for one in shown) + note)
     gaps = list(board.gaps())
     show_gaps(gaps)
     show_misses(gaps)
@@ -417,7 +425,7 @@ def show_gaps(gaps: Sequence[Gap]) -> None:
             if gap.target == target:
                 lines.setdefault(gap.variant, {}).setdefault((gap.k, gap.budget), gap.text)
         for variant, texts in lines.items():
-            print(f"{variant:<36}" + "".join(f"{texts[point]:>22}" for point in POINTS))
+            print(f"{variant:<36}" + "".join(f"{texts.get(point, ''):>22}" for point in POINTS))
 
 
 def show_misses(gaps: Sequence[Gap]) -> None:

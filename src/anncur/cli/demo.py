@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from anncur.arrays import FloatMatrix
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.datasets.sample import (
     SAMPLE_INDEX,
@@ -20,10 +22,12 @@ from anncur.datasets.sample import (
     sample_test_scores,
 )
 from anncur.evaluation.recall import mean_recall
-from anncur.index.index import Index
-from anncur.items import Query
+from anncur.index.index import Index, IndexInfo
+from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.ranking import Hits
+from anncur.retrievers.dual_encoder import MINILM, DualEncoderRetriever
+from anncur.retrievers.loading import RRF, RetrieverLike, has_minilm
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
@@ -34,28 +38,16 @@ from anncur.search.posterior import Posterior
 
 BUDGETS = (50, 100, 200)
 K = 10
-METHODS: dict[str, Method] = {
-    "BM25 + re-rank": Rerank("bm25"),
-    "TF-IDF + re-rank": Rerank("tfidf"),
-    "ANNCUR, fixed anchors": Anncur(),
-    "anncur (posterior)": Posterior(),
-}
+FEW_ANCHORS = 20
 EXAMPLES = (
     "a [fish] with a long snout that lives in rivers",
     "the farmer locked the [hens] in before the fox came",
     "the [horse] shied at the noise and threw its rider into the ditch",
 )
-LIVE_ITEMS, LIVE_ANCHORS = 150, 15
 N_CHECKED = 200  # stored scores that are computed again
 
 OWN_DATA = """\
-On your own data, with the built-in cross-encoder:
-
-    anncur build corpus.jsonl --queries queries.jsonl --out my.anncur
-    anncur search my.anncur "what I look for"
-
-corpus.jsonl has one JSON object per line, {"id": …, "text": …}; queries.jsonl some tens to hundreds of typical
-queries, {"text": …}. With a scorer of your own:
+On your own data, from the first query on:
 
     import anncur
 
@@ -63,10 +55,25 @@ queries, {"text": …}. With a scorer of your own:
         return my_model.predict(pairs)      # one number each
 
     items = anncur.read_items("corpus.jsonl")
-    anchors = anncur.read_queries("queries.jsonl")
-    index = anncur.Index.build(items, scorer, anchors, path="my.anncur")
+    index = anncur.Index.build(items, scorer)
     print(index.search("what I look for", k=10, budget=200).ids)
+
+corpus.jsonl has one JSON object per line, {"id": …, "text": …}. With some tens to hundreds of typical queries,
+{"text": …} in queries.jsonl, it finds more; here with the built-in cross-encoder:
+
+    anncur build corpus.jsonl --queries queries.jsonl --out my.anncur
+    anncur search my.anncur "what I look for"
 """
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row of the table: a method, and the index that it searches."""
+
+    name: str
+    index: Index
+    method: Method
+    n_anchor_queries: int = 0
 
 
 def demo(
@@ -76,7 +83,7 @@ def demo(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Find animals with a cross-encoder, and compare methods at the same number of pairs.
+    """Find animals with a cross-encoder, first without anchor queries, and compare methods at the same number of pairs.
 
     Everything that it needs is in the package: 2,000 animals of WordNet, 200 mentions of animals in running text, a
     small cross-encoder, and an index made with it.
@@ -88,17 +95,29 @@ def demo(
     - `anncur demo --json`
     """
     queries = [Query.marked(text) for text in EXAMPLES] if query is None else [_parsed(query)]
-    scorer = load_scorer("builtin")
+    scorer, retrievers = load_scorer("builtin"), _retrievers()
     with show_progress(as_json=as_json) as progress:
-        calls = _build_a_part(scorer, progress)
-        answers = Index.open(SAMPLE_INDEX, scorer).search_many(queries, K, progress=progress)
+        start = time.perf_counter()
+        index = Index.build(sample_items(), scorer, retrievers=retrievers, progress=progress)
+        seconds = time.perf_counter() - start
+        answers = index.search_many(queries, K, progress=progress)
+        later = Index.open(SAMPLE_INDEX, scorer).search_many(queries, K, progress=progress)
         difference = _check_stored(scorer)
-        rows = _compare(scorer)
+        rows = _compare(scorer, retrievers, progress)
     if as_json:
-        found = [answer.to_dict() for answer in answers]
-        print_json({"searches": found, "build_calls": calls, "largest_difference": difference, "recall": rows})
+        print_json(
+            {
+                "build_calls": index.info.build_calls,
+                "build_seconds": seconds,
+                "searches": [answer.to_dict() for answer in answers],
+                "searches_with_anchor_queries": [answer.to_dict() for answer in later],
+                "largest_difference": difference,
+                "recall": rows,
+            }
+        )
     else:
-        _show(console(), calls, answers, difference, rows)
+        _show(console(), index.info, seconds, answers, later)
+        _show_recall(console(), rows, difference)
 
 
 def _parsed(query: str) -> Query:
@@ -106,12 +125,32 @@ def _parsed(query: str) -> Query:
     return Query.marked(query) if "[" in query else Query(query)
 
 
-def _build_a_part(scorer: GuardedScorer, progress: Progress) -> int:
-    """Build an index of a part of the sample, as users will build theirs; returns the number of pairs that it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        items, anchors = sample_items()[:LIVE_ITEMS], sample_anchor_queries()[:LIVE_ANCHORS]
-        index = Index.build(items, scorer, anchors, path=Path(folder) / "part.anncur", progress=progress)
-        return index.info.build_calls
+class EmbeddedOnce:
+    """MiniLM, whose embeddings of items are computed once for all indexes of the demo."""
+
+    name = MINILM
+
+    def __init__(self) -> None:
+        self._model = DualEncoderRetriever(MINILM)
+        self._known: dict[str, FloatMatrix] = {}
+
+    def fingerprint(self) -> str:
+        return self._model.fingerprint()
+
+    def embed_items(self, items: Sequence[Item]) -> FloatMatrix:
+        missing = [item for item in items if item.id not in self._known]
+        if missing:
+            vectors = self._model.embed_items(missing)
+            self._known |= {item.id: row for item, row in zip(missing, vectors, strict=True)}
+        return np.stack([self._known[item.id] for item in items])
+
+    def embed_queries(self, queries: Sequence[Query]) -> FloatMatrix:
+        return self._model.embed_queries(queries)
+
+
+def _retrievers() -> list[RetrieverLike]:
+    """Those that an index has by default."""
+    return ["bm25", EmbeddedOnce()] if has_minilm() else ["bm25"]
 
 
 def _check_stored(scorer: GuardedScorer) -> float:
@@ -123,52 +162,93 @@ def _check_stored(scorer: GuardedScorer) -> float:
     return float(np.abs(np.take_along_axis(stored, chosen, axis=1) - np.stack(now)).max())
 
 
-def _compare(scorer: GuardedScorer) -> list[dict[str, Any]]:
+def _compare(scorer: GuardedScorer, retrievers: Sequence[RetrieverLike], progress: Progress) -> list[dict[str, Any]]:
     """The recall of the scorer's true top k on test queries, by method and budget."""
-    queries = sample_test_queries()
-    ids = [item.id for item in sample_items()]
-    stored = StoredScorer(sample_test_scores(), queries, ids, fingerprint=scorer.fingerprint)
-    index = Index.open(SAMPLE_INDEX, stored)
-    truth = index.search_many(queries, K, method="exhaustive")
-    rows = []
-    for name, method in METHODS.items():
+    queries, rows = sample_test_queries(), []
+    stored = _stored_scorer(scorer)
+    truth = Index.open(SAMPLE_INDEX, stored).search_many(queries, K, method="exhaustive")
+    contenders = list(_contenders(stored, retrievers))
+    for done, contender in enumerate(contenders, 1):
         for budget in BUDGETS:
-            found = index.search_many(queries, K, budget, method)
-            rows.append({"method": name, "k": K, "budget": budget, "recall": mean_recall(found, truth, k=K)})
+            found = contender.index.search_many(queries, K, budget, contender.method, progress=False)
+            rows.append(
+                {
+                    "method": contender.name,
+                    "n_anchor_queries": contender.n_anchor_queries,
+                    "k": K,
+                    "budget": budget,
+                    "recall": mean_recall(found, truth, k=K),
+                }
+            )
+        progress("comparing methods", done, len(contenders))
     return rows
 
 
-def _show(out: Console, calls: int, answers: list[Hits], difference: float, rows: list[dict[str, Any]]) -> None:
-    out.print(f"\nBuilt an index of {LIVE_ITEMS} animals with {LIVE_ANCHORS} anchor queries: {calls:,} pairs.")
-    out.print("Opened the ready one, of 2,000 animals with 150 anchor queries.")
+def _stored_scorer(scorer: GuardedScorer) -> StoredScorer:
+    """Exact scores of all test and anchor queries."""
+    ready = Index.open(SAMPLE_INDEX)
+    exact_scores = np.vstack([sample_test_scores(), ready.anchor_scores().T])
+    queries = [*sample_test_queries(), *ready.anchor_queries]
+    return StoredScorer(exact_scores, queries, [item.id for item in ready], fingerprint=scorer.fingerprint)
+
+
+def _contenders(stored: StoredScorer, retrievers: Sequence[RetrieverLike]) -> Iterator[Contender]:
+    def build(n_anchor_queries: int, *others: RetrieverLike) -> Index:
+        anchors = sample_anchor_queries()[:n_anchor_queries]
+        return Index.build(sample_items(), stored, anchors, retrievers=[*retrievers, *others], progress=False)
+
+    without = build(0)
+    yield Contender("re-rank BM25", without, Rerank("bm25"))
+    if has_minilm():
+        yield Contender("re-rank MiniLM", without, Rerank(MINILM))
+        yield Contender("re-rank both, fused (RRF)", build(0, RRF), Rerank(RRF))
+    yield Contender("anncur", without, Posterior())
+    yield Contender("anncur", build(FEW_ANCHORS), Posterior(), FEW_ANCHORS)
+    ready = Index.open(SAMPLE_INDEX, stored)
+    n_anchor_queries = len(ready.anchor_queries)
+    yield Contender("anncur", ready, Posterior(), n_anchor_queries)
+    yield Contender("the paper's ANNCUR", ready, Anncur(), n_anchor_queries)
+
+
+def _show(out: Console, info: IndexInfo, seconds: float, answers: Sequence[Hits], later: Sequence[Hits]) -> None:
+    """What the index without anchor queries found, and what the ready one says of it."""
+    out.print(
+        f"\nMade an index of {info.n_items:,} animals without anchor queries: {info.build_calls} pairs scored, "
+        f"{seconds:.1f} seconds. Its retrievers: {', '.join(info.retrievers)}.",
+        soft_wrap=True,
+    )
     for hits in answers:
-        out.print(
-            f'\nBest for "{hits.query.marked_text}", {hits.calls} pairs, {_found(hits)}:\n',
-            markup=False,
-            soft_wrap=True,
-        )
+        out.print(f'\nBest for "{hits.query.marked_text}", {hits.calls} pairs:\n', markup=False, soft_wrap=True)
         for hit in hits[:3]:
             shown = f"  {hit.score:6.2f}  {hit.item.title}: {hit.item.text}"
             out.print(shown, markup=False, no_wrap=True, overflow="ellipsis")
+    estimates = ", ".join(f"{hits.estimated_recall:.0%}" for hits in later)
+    n_same = [len(set(one.ids) & set(other.ids)) for one, other in zip(answers, later, strict=True)]
+    out.print(
+        f"\nThe ready index, with 150 anchor queries, found with as many pairs probably {estimates} of the true top "
+        f"{K}. Of what it found, {', '.join(map(str, n_same))} of {K} are among these hits.",
+        soft_wrap=True,
+    )
+
+
+def _show_recall(out: Console, rows: Sequence[dict[str, Any]], difference: float) -> None:
     out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
     out.print(
-        "All scores are the built-in cross-encoder's. Those of the test queries are stored; "
-        f"{N_CHECKED} of them were computed again just now (largest difference {difference:.0e}). BM25 and TF-IDF look "
-        "for the mention alone: with its context they would find less.\n"
+        "An anchor query is scored on all items, once: 2,000 pairs. All scores are the built-in cross-encoder's; those "
+        f"of the table are stored, and {N_CHECKED} of them were computed again just now (largest difference "
+        f"{difference:.0e}). Retrievers look for the mention alone: with its context they would find less.\n",
+        soft_wrap=True,
     )
     out.print(OWN_DATA, markup=False, soft_wrap=True)
 
 
-def _found(hits: Hits) -> str:
-    assert hits.estimated_recall is not None, "the ready index is tuned"
-    return f"probably {hits.estimated_recall:.0%} of the true top {K}"
-
-
-def _table(rows: list[dict[str, Any]], *, n_queries: int) -> Table:
+def _table(rows: Sequence[dict[str, Any]], *, n_queries: int) -> Table:
     table = Table(title=f"\nShare of the scorer's true top {K} that is found\n(mean of {n_queries} test queries)")
     table.add_column("method")
-    for budget in BUDGETS:
-        table.add_column(f"{budget} pairs", justify="right")
-    for name in METHODS:
-        table.add_row(name, *(f"{row['recall']:.0%}" for row in rows if row["method"] == name))
+    for name in ("anchor queries", *(f"{budget} pairs" for budget in BUDGETS)):
+        table.add_column(name, justify="right")
+    for start in range(0, len(rows), len(BUDGETS)):
+        of_one = rows[start : start + len(BUDGETS)]
+        recalls = [f"{row['recall']:.0%}" for row in of_one]
+        table.add_row(of_one[0]["method"], str(of_one[0]["n_anchor_queries"]), *recalls)
     return table

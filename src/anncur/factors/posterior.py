@@ -96,15 +96,19 @@ def item_model(
 
     `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
     variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
-    of an item. How far a query's scores follow the offsets is its own: they are a column beside the vectors."""
+    of an item."""
     variance = mean_square(vectors)
     if not vectors.shape[1]:
         return join_embeddings(ItemModel(offsets, vectors, noise_of(noise_share, 1.0)), embeddings, variance=1.0)
-    trust = OFFSET_SPREAD * (offsets - offsets.mean())
-    share = 0.0 if embeddings is None else embedding_share
-    scaled = np.hstack([np.float32(np.sqrt(1 - share)) * vectors, trust[:, None].astype(np.float32)])
-    model = ItemModel(offsets, scaled, noise_of(noise_share, variance))
-    return join_embeddings(model, embeddings if share else None, variance=share * (variance or 1.0))
+    alone = ItemModel(offsets, vectors, noise_of(noise_share, variance))
+    model = share_with_embeddings(alone, embeddings, share=embedding_share)
+    return replace(model, vectors=beside_offsets(offsets, model.vectors))
+
+
+def beside_offsets(offsets: FloatVector, vectors: FloatMatrix) -> FloatMatrix:
+    """Vectors with the offsets as a column behind them: how far a query's scores follow these is its own."""
+    column = OFFSET_SPREAD * (offsets - offsets.mean())
+    return np.hstack([vectors, column[:, None].astype(np.float32)])
 
 
 def noise_of(noise_share: float, variance: float) -> float:
@@ -117,6 +121,15 @@ def join_embeddings(model: ItemModel, embeddings: FloatMatrix | None, *, varianc
     if embeddings is None:
         return model
     return replace(model, vectors=np.hstack([model.vectors, _scaled_embeddings(embeddings, variance)]))
+
+
+def share_with_embeddings(model: ItemModel, embeddings: FloatMatrix | None, *, share: float) -> ItemModel:
+    """The same with embeddings beside its vectors, to which a share of the variance goes."""
+    if embeddings is None or not share:
+        return model
+    variance = mean_square(model.vectors) or 1.0
+    smaller = replace(model, vectors=np.float32(np.sqrt(1 - share)) * model.vectors)
+    return join_embeddings(smaller, embeddings, variance=share * variance)
 
 
 def _scaled_embeddings(embeddings: FloatMatrix, variance: float) -> FloatMatrix:

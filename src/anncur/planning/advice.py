@@ -30,7 +30,7 @@ FROM_THE_FIRST = (
     "by what each search scores"
 )
 UNCALIBRATED = "estimates of recall need queries that are scored on all items: index.calibrate(queries)"
-MORE_ANCHORS = "anchor queries would raise recall: `anncur plan` tells how far"
+MORE_ANCHORS = "anchor queries may raise recall: `anncur plan` tells how far"
 
 Point = tuple[int, int]  # k and budget
 

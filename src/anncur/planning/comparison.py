@@ -21,7 +21,7 @@ from anncur.search.anncur import Anncur
 from anncur.search.base import Knowledge, QueryBlock
 from anncur.search.model import PosteriorModel
 from anncur.search.posterior import Posterior
-from anncur.search.settings import RecallCurve
+from anncur.search.settings import RecallCurve, Tuned
 from anncur.search.splits import SplitTable
 from anncur.threads import one_blas_thread
 from anncur.tuning.derive import Derived, derive
@@ -87,10 +87,7 @@ def compare_methods(
     bench = _Bench.make(exact_scores, queries, seed)
     own = {name: retrievers[name] for name in names}
     stages = [_Stage.make(bench, n_anchors, own, progress) for n_anchors in anchor_counts(len(bench.anchors))]
-    tuned = [
-        measure(stage.knowledge.posterior, bench.truth, bench.test, retrievers, rng=np.random.default_rng(seed))
-        for stage in stages
-    ]
+    tuned = [bench.measure(stage.knowledge.posterior, retrievers) for stage in stages]
     curves = tuned[-1].rerank_curves  # the same in all stages
     last = stages[-1]
     return Comparison(
@@ -155,6 +152,11 @@ class _Bench:
     @property
     def budgets(self) -> list[int]:
         return [max(self.k, round(share * self.n_items)) for share in SHARES]
+
+    def measure(self, model: PosteriorModel, retrievers: Mapping[str, Retriever]) -> Tuned:
+        """What a model finds for the test queries, and what re-ranking does."""
+        with one_blas_thread():  # products are small
+            return measure(model, self.truth, self.test, retrievers, rng=np.random.default_rng(self.seed))
 
     def recalls(self, curve: RecallCurve) -> FloatMatrix:
         """With each share of the items scored, (n_test, len(SHARES))."""

@@ -13,7 +13,7 @@ from anncur.anchors import sample_positions
 from anncur.arrays import FloatMatrix, Positions
 from anncur.caching import Cache
 from anncur.errors import InputError
-from anncur.factors.posterior import ItemModel, fit_items, join_embeddings
+from anncur.factors.posterior import ItemModel, beside_offsets, fit_items, join_embeddings, share_with_embeddings
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.retrievers.features import (
@@ -142,13 +142,18 @@ class PosteriorModel:
         """The feedback model's vectors, and beside them those of its residuals on the anchor queries."""
         if len(self._queries) < LEAST_ANCHORS:
             return join_embeddings(
-                ItemModel(feedback.offsets, feedback.vectors, settings.noise_share * feedback.variance),
+                ItemModel(
+                    feedback.offsets,
+                    beside_offsets(feedback.offsets, feedback.vectors),
+                    settings.noise_share * feedback.variance,
+                ),
                 self._embeddings(settings),
                 variance=settings.embedding_share * feedback.variance,
             )
         residuals = anchor_residuals(self.anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
-        residual_model = self._fit(residuals, feedback_part(feedback, residuals), settings)
-        return join(feedback, residual_model, noise_share=settings.noise_share)
+        residual_model = fit_items(residuals, feedback_part(feedback, residuals), noise_share=settings.noise_share)
+        joined = join(feedback, residual_model, noise_share=settings.noise_share)
+        return share_with_embeddings(joined, self._embeddings(settings), share=settings.embedding_share)
 
     def _fit(self, scores: FloatMatrix, fitted: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
         return fit_items(
