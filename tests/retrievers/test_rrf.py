@@ -98,3 +98,11 @@ def test_an_index_on_disk_fuses_again_when_it_is_opened(tmp_path: Path) -> None:
     assert (
         opened.search(query, k=5, budget=9, method=by_rrf).ids == built.search(query, k=5, budget=9, method=by_rrf).ids
     )
+
+
+def test_an_object_of_the_users_may_have_the_name() -> None:
+    def rrf(query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        return [float(len(item.text)) for item in items]
+
+    index = anncur.Index.build(["a", "bbb", "cc"], lambda pairs: [0.0] * len(pairs), retrievers=[rrf])
+    assert index.search("any", k=2, budget=2, method="rerank").ids == ["1", "2"]

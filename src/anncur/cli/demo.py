@@ -235,7 +235,7 @@ def _show_recall(out: Console, rows: Sequence[dict[str, Any]], difference: float
     out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
     out.print(
         "An anchor query is scored on all items, once: 2,000 pairs. All scores are the built-in cross-encoder's; those "
-        f"of the table are stored, and {N_CHECKED} of them were computed again just now (largest difference "
+        f"of the table are stored, and {N_CHECKED} of the test queries' were computed again just now (largest difference "
         f"{difference:.0e}). Retrievers look for the mention alone: with its context they would find less.\n",
         soft_wrap=True,
     )

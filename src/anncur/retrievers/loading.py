@@ -108,7 +108,7 @@ def chosen_retrievers(
         named = [own if one == EMBEDDINGS else one for one in named]
         named = named if own in named else [*named, own]
     found = load_retrievers(named)
-    if RRF in found and len(found) <= LEAST_FUSED:
+    if RRF in named and len(found) <= LEAST_FUSED:  # a user's own may have the name, too
         raise InputError(
             f"rrf fuses at least {LEAST_FUSED} other retrievers, got {', '.join(found)}; pass retrievers=('bm25', "
             "'minilm', 'rrf'), or embeddings=…"
