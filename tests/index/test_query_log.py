@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ def test_retrievers_that_a_search_names_have_the_weight_that_was_tuned(make_worl
     """Not that of the feedback model, which is fitted with other coefficients."""
     model = fitted(None, make_world(), n_anchors=4)._current().knowledge.posterior
     assert model.feedback is not None
+    model.tuned = replace(model.tuned, settings=replace(model.own_settings(), retriever_weight=0.5))
     named = anncur.Posterior(retrievers=())._settings(model)
     assert named.retriever_weight == model.own_settings().retriever_weight != model.settings().retriever_weight
 
@@ -79,12 +81,33 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "x.anncur" if request.param else None
 
 
-def test_without_anchor_queries_the_default_method_is_re_ranking(path: Path | None, make_world: MakeWorld) -> None:
+def test_an_index_without_anchor_queries_is_built_and_searched_without_a_log(
+    path: Path | None, make_world: MakeWorld
+) -> None:
     world = make_world(n_items=200)
     index = build(path, world, retrievers=[Weak(world), "bm25"], log_queries=0)
     assert world.scorer.pairs == []
-    found, reranked = (index.search_many(world.queries, budget=30, method=name) for name in ("posterior", "rerank"))
-    assert [hits.ids for hits in found] == [hits.ids for hits in reranked]
+    assert {hits.calls for hits in index.search_many(world.queries, budget=30)} == {30}
+    with pytest.raises(InputError, match="the query log is empty"):
+        index.learn()
+
+
+def test_a_feedback_model_leaves_item_embeddings_their_share() -> None:
+    """Embeddings that tell all of the scorer: a few logged queries and anchor queries must not drown them."""
+    world = World(low_rank_scores(80, 400, rank=30, noise=0.1))
+    vectors = np.linalg.svd(world.exact_scores, full_matrices=False)[2][:30].T
+
+    class Embedding(Weak):
+        name = "embedding"
+
+        def item_vectors(self) -> FloatMatrix:
+            return vectors[self._columns].astype(np.float32)
+
+    index = build(None, world, 8, retrievers=[Embedding(world)])
+    before = recall(world, index, range(40, 80), 60)
+    index.search_many(world.queries[8:40], budget=40)
+    index.learn()
+    assert recall(world, index, range(40, 80), 60) > before - 0.03
 
 
 def test_recall_rises_as_queries_come_in() -> None:

@@ -104,7 +104,9 @@ def test_an_id_that_is_not_there_is_an_error_with_its_name(world: World) -> None
     def wrong(query: anncur.Query, items: Sequence[anncur.Item]) -> list[tuple[str, float]]:
         return [("nobody", 2.0)]
 
-    with pytest.raises(anncur.UnknownIdError, match="nobody"):
+    with pytest.raises(
+        anncur.UnknownIdError, match="the retriever wrong gave an id that no item has: no item has the id 'nobody'"
+    ):
         world.index(12, retrievers=[wrong])
 
 

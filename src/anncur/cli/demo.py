@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anncur.arrays import FloatMatrix
+from anncur.caching import Cache
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.datasets.sample import (
     SAMPLE_INDEX,
@@ -38,7 +40,7 @@ from anncur.search.posterior import Posterior
 
 BUDGETS = (50, 100, 200)
 K = 10
-FEW_ANCHORS = 20
+FEW_ANCHORS, MANY_ANCHORS = 20, 150
 EXAMPLES = (
     "a [fish] with a long snout that lives in rivers",
     "the farmer locked the [hens] in before the fox came",
@@ -68,12 +70,12 @@ corpus.jsonl has one JSON object per line, {"id": …, "text": …}. With some t
 
 @dataclass(frozen=True)
 class Contender:
-    """A row of the table: a method, and the index that it searches."""
+    """A row of the table: a method, and what the index that it searches has beside the default retrievers."""
 
     name: str
-    index: Index
     method: Method
     n_anchor_queries: int = 0
+    others: tuple[str, ...] = ()
 
 
 def demo(
@@ -167,10 +169,14 @@ def _compare(scorer: GuardedScorer, retrievers: Sequence[RetrieverLike], progres
     queries, rows = sample_test_queries(), []
     stored = _stored_scorer(scorer)
     truth = Index.open(SAMPLE_INDEX, stored).search_many(queries, K, method="exhaustive")
-    contenders = list(_contenders(stored, retrievers))
-    for done, contender in enumerate(contenders, 1):
+    contenders = list(_contenders())
+    indexes: Cache[Index] = Cache()
+    for done, contender in enumerate(contenders):
+        progress("comparing methods", done, len(contenders))
+        built_with = contender.n_anchor_queries, contender.others
+        index = indexes.get(built_with, partial(_build, stored, [*retrievers, *contender.others], built_with[0]))
         for budget in BUDGETS:
-            found = contender.index.search_many(queries, K, budget, contender.method, progress=False)
+            found = index.search_many(queries, K, budget, contender.method, progress=False)
             rows.append(
                 {
                     "method": contender.name,
@@ -180,7 +186,7 @@ def _compare(scorer: GuardedScorer, retrievers: Sequence[RetrieverLike], progres
                     "recall": mean_recall(found, truth, k=K),
                 }
             )
-        progress("comparing methods", done, len(contenders))
+    progress("comparing methods", len(contenders), len(contenders))
     return rows
 
 
@@ -192,22 +198,20 @@ def _stored_scorer(scorer: GuardedScorer) -> StoredScorer:
     return StoredScorer(exact_scores, queries, [item.id for item in ready], fingerprint=scorer.fingerprint)
 
 
-def _contenders(stored: StoredScorer, retrievers: Sequence[RetrieverLike]) -> Iterator[Contender]:
-    def build(n_anchor_queries: int, *others: RetrieverLike) -> Index:
-        anchors = sample_anchor_queries()[:n_anchor_queries]
-        return Index.build(sample_items(), stored, anchors, retrievers=[*retrievers, *others], progress=False)
-
-    without = build(0)
-    yield Contender("re-rank BM25", without, Rerank("bm25"))
+def _contenders() -> Iterator[Contender]:
+    yield Contender("re-rank BM25", Rerank("bm25"))
     if has_minilm():
-        yield Contender("re-rank MiniLM", without, Rerank(MINILM))
-        yield Contender("re-rank both, fused (RRF)", build(0, RRF), Rerank(RRF))
-    yield Contender("anncur", without, Posterior())
-    yield Contender("anncur", build(FEW_ANCHORS), Posterior(), FEW_ANCHORS)
-    ready = Index.open(SAMPLE_INDEX, stored)
-    n_anchor_queries = len(ready.anchor_queries)
-    yield Contender("anncur", ready, Posterior(), n_anchor_queries)
-    yield Contender("the paper's ANNCUR", ready, Anncur(), n_anchor_queries)
+        yield Contender("re-rank MiniLM", Rerank(MINILM))
+        yield Contender("re-rank both (RRF)", Rerank(RRF), others=(RRF,))
+    for n_anchor_queries in (0, FEW_ANCHORS, MANY_ANCHORS):
+        yield Contender("anncur", Posterior(), n_anchor_queries)
+    yield Contender("the paper's ANNCUR", Anncur(), MANY_ANCHORS)
+
+
+def _build(stored: StoredScorer, retrievers: Sequence[RetrieverLike], n_anchor_queries: int) -> Index:
+    """With some of the sample's anchor queries, whose exact scores are stored."""
+    anchor_queries = sample_anchor_queries()[:n_anchor_queries]
+    return Index.build(sample_items(), stored, anchor_queries, retrievers=retrievers, progress=False)
 
 
 def _show(out: Console, info: IndexInfo, seconds: float, answers: Sequence[Hits], later: Sequence[Hits]) -> None:
@@ -225,8 +229,8 @@ def _show(out: Console, info: IndexInfo, seconds: float, answers: Sequence[Hits]
     estimates = ", ".join(f"{hits.estimated_recall:.0%}" for hits in later)
     n_same = [len(set(one.ids) & set(other.ids)) for one, other in zip(answers, later, strict=True)]
     out.print(
-        f"\nThe ready index, with 150 anchor queries, found with as many pairs probably {estimates} of the true top "
-        f"{K}. Of what it found, {', '.join(map(str, n_same))} of {K} are among these hits.",
+        f"\nThe ready index, with {MANY_ANCHORS} anchor queries, found with as many pairs probably {estimates} of the "
+        f"true top {K}. Of what it found, {', '.join(map(str, n_same))} of {K} are among these hits.",
         soft_wrap=True,
     )
 
@@ -235,8 +239,9 @@ def _show_recall(out: Console, rows: Sequence[dict[str, Any]], difference: float
     out.print(_table(rows, n_queries=len(sample_test_queries())), soft_wrap=True)
     out.print(
         "An anchor query is scored on all items, once: 2,000 pairs. All scores are the built-in cross-encoder's; those "
-        f"of the table are stored, and {N_CHECKED} of the test queries' were computed again just now (largest difference "
-        f"{difference:.0e}). Retrievers look for the mention alone: with its context they would find less.\n",
+        f"of the table are stored, and {N_CHECKED} of the test queries' were computed again just now (largest "
+        f"difference {difference:.0e}). Retrievers look for the mention alone; with its context they would find "
+        "less.\n",
         soft_wrap=True,
     )
     out.print(OWN_DATA, markup=False, soft_wrap=True)

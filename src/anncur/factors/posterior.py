@@ -95,11 +95,12 @@ def item_model(
     """The model of items with these offsets and vectors.
 
     `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
-    variance is theirs, and all of it where the items have no vectors. The noise is `noise_share` of the mean variance
-    of an item."""
+    variance is theirs; where the items have no vectors, it is their variance. The noise is `noise_share` of the mean
+    variance of an item."""
     variance = mean_square(vectors)
     if not vectors.shape[1]:
-        return join_embeddings(ItemModel(offsets, vectors, noise_of(noise_share, 1.0)), embeddings, variance=1.0)
+        model = ItemModel(offsets, vectors, noise_of(noise_share, 1.0))
+        return join_embeddings(model, embeddings if embedding_share else None, variance=embedding_share)
     alone = ItemModel(offsets, vectors, noise_of(noise_share, variance))
     model = share_with_embeddings(alone, embeddings, share=embedding_share)
     return replace(model, vectors=beside_offsets(offsets, model.vectors))
@@ -168,11 +169,6 @@ class OwnColumns(Protocol):
     @property
     def n_columns(self) -> int: ...
 
-    @property
-    def most_variance(self) -> float:
-        """The largest sum of squares over the columns of an item."""
-        ...
-
     def columns(self, positions: Positions, /) -> FloatMatrix:
         """For some items of each query, times their coefficients' standard deviation. (n_queries, n, n_columns)"""
         ...
@@ -189,8 +185,8 @@ class QueryPosterior:
         self._model = model
         self._own = own
         width = model.width + (own.n_columns if own else 0)
-        most_variance = model.most_variance + (own.most_variance if own else 0.0)
-        precision = np.float32 if model.noise > SAFE_NOISE * most_variance else np.float64
+        is_safe = model.noise > SAFE_NOISE * model.most_variance and not (own and own.n_columns)  # they may be spiky
+        precision = np.float32 if is_safe else np.float64
         self._buffer = np.zeros((n_queries, 0, width), dtype=precision)  # for whitened vectors
         self._innovations = np.zeros((n_queries, 0, n_sides))  # given earlier items, in standard deviations
         self.solutions = np.zeros((n_queries, width, n_sides))  # posterior means

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anncur.errors import AnncurWarning, InputError
+from anncur.errors import AnncurWarning, FingerprintError, InputError
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
 from anncur.index.encoding import check_embeddings, check_first_query
 from anncur.items import Item, Items, Query
@@ -22,7 +22,7 @@ from anncur.retrievers.base import Arrays, Encoded, Retriever, fitted_on_use
 from anncur.retrievers.embeddings import UserRetriever
 from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.codecs import encode_feedback, encode_tuned
-from anncur.storage.encoded import by_name, encode_segment, store_encoded, write_basis
+from anncur.storage.encoded import N_COMPARED, by_name, encode_segment, store_encoded, write_basis
 from anncur.storage.files import FileRecord, in_use, write_file, writer_lock
 from anncur.storage.items import StoredItems
 from anncur.storage.manifest import (
@@ -41,6 +41,7 @@ from anncur.storage.manifest import (
 from anncur.storage.pilot import drop_pilot, read_pilot
 from anncur.storage.queries import query_record
 from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
+from anncur.storage.version import Version
 from anncur.tuning.derive import Derived, derive
 
 PATIENCE = -1.0  # a shard waits for others to begin or to publish as long as it takes: who is killed holds no lock
@@ -63,6 +64,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
         )
         if is_whole_index(folder):
             restore_newest(folder)  # a kill may have come between the manifest and that
+            check_embeddings(request.retrievers, segment.spec.n_items, queries)
             _warn_of_difference(folder, request)
             return
         if shard is not None:
@@ -160,6 +162,12 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
     built, asked = newest_manifest(folder), request.settings
     was = (list(built.retrievers), built.anchor_method, built.seed)
     now = (list(request.retrievers), asked.anchor_method, asked.seed)
+    if _has_other_embeddings(Version(folder, built), request.retrievers):
+        warnings.warn(
+            f"{folder} was built already, with other embeddings, and keeps them: build in another place",
+            AnncurWarning,
+            stacklevel=4,
+        )
     if was != now:
         warnings.warn(
             f"{folder} was built already, with (retrievers, anchor_method, seed) {was}, and stays so; {now} was asked "
@@ -167,6 +175,21 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
             AnncurWarning,
             stacklevel=4,
         )
+
+
+def _has_other_embeddings(version: Version, retrievers: Mapping[str, Retriever]) -> bool:
+    """Whether the user's embeddings of the first items aren't those that are stored, or those of queries others."""
+    own = [one for one in retrievers.values() if isinstance(one, UserRetriever) and version.has_encoded(one.stored_as)]
+    for retriever in own:
+        rows, encoded = version.first_encoded(retriever, N_COMPARED)
+        try:
+            if np.array_equal(rows, np.arange(len(rows))):  # else the first items were removed since
+                retriever.check_same(version.store(version.manifest.segments[0]).take(rows), encoded.parts[0])
+        except FingerprintError:
+            return True
+        if retriever.queries_name != version.manifest.embed_queries:
+            return True
+    return False
 
 
 def _encode(

@@ -128,10 +128,10 @@ class Index:
         `scorer_name`, or the name that the scorer was loaded by. `log_queries` and `explore` are as for `open`.
         `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are scored
         twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C
-        included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is scored:
-        searches begin with the first retriever, until there is a query log to `learn` from. `progress` shows how far
-        work is: by default when it takes longer than two seconds, True always, False never, or a function of stage,
-        done and total."""
+        included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is scored,
+        and searches work from the first query on; two or more raise recall, four or more are tuned on. `progress`
+        shows how far work is: by default when it takes longer than two seconds, True always, False never, or a function
+        of stage, done and total."""
         check_method(anchor_method)
         log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
@@ -272,6 +272,7 @@ class Index:
         """Fit a feedback model to the query log; returns the number of queries that it was fitted to.
 
         Costs no pairs. The method "posterior" uses it from now on, also where the index is opened again."""
+        self._check_open()
         with showing(progress) as shown:
             n_queries = self._backend.learn(progress=shown)
         self._outdated()
@@ -282,6 +283,7 @@ class Index:
 
         For an index without anchor queries, which has no others to try itself on. Every query is scored on every item,
         so ten queries on a thousand items take ten thousand pairs; where it was interrupted, it resumes."""
+        self._check_open()
         scorer = self._scorer.load()
         before = scorer.calls_made
         with showing(progress) as shown:
@@ -360,19 +362,21 @@ class Index:
             return self._search(SearchRequest(as_queries(queries), k, method, limits, seed, shown))
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
-        """The mean recall that "posterior" had on held-out anchor queries when it was tuned.
+        """The mean recall that "posterior" had on held-out anchor queries, or on those that it was calibrated on.
 
-        None where tuning didn't look: with fewer than four anchor queries, for k above 100, for budgets above 500."""
+        None where nothing was measured: with fewer than four anchor queries and no calibration, for k above 100, for
+        budgets above 500."""
         budget = min(whole_number("budget", budget, least=1), len(self))
         return self._current().derived.tuned.curve.recall(whole_number("k", k, least=1), budget)
 
     def suitability(self) -> Suitability:
-        """How well the index suits its scorer: what each method finds for held-out anchor queries, and what to use."""
+        """How well the index suits its scorer: what each method finds for queries that it doesn't know, and what to
+        use."""
         snapshot = self._current()
         return assess(snapshot.derived, n_items=len(snapshot.items))
 
     def plot_recall(self, file: str | Path) -> Path:
-        """Draw the recall of held-out anchor queries against the budget: .png, .svg or .pdf (extra `plots`)."""
+        """Draw the recall of queries that it doesn't know against the budget: .png, .svg or .pdf (extra `plots`)."""
         from anncur.planning.plot import draw_recall
 
         return draw_recall(self._current().derived.tuned, Path(file))

@@ -29,7 +29,7 @@ from anncur.storage.query_log import LoggedSearch
 
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
 PAIRS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
-MEANS_AT_ONCE = 2**25  # prior means, a number for each query and item: 128 MB
+MEANS_AT_ONCE = 2**23  # queries x items, each with some features of retriever scores: a few hundred MB
 DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the pairs
 
 

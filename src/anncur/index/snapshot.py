@@ -51,7 +51,7 @@ class Snapshot:
         return self.prepared.items
 
     def digest(self) -> str:
-        """A hash of all that this version holds."""
+        """A hash of all that this version holds, but for what retrievers derived from the items."""
         digest = TextDigest()
         for query in self.anchor_queries:
             digest.add(query.id, query.marked_text)
@@ -61,7 +61,7 @@ class Snapshot:
         for array in (factors.item_vectors, self.derived.anchor_items, splits.ranks):
             digest.add(hashlib.sha256(np.ascontiguousarray(array).data).hexdigest())
         digest.add(*(f"{split.n_anchor_items} {split.cutoff!r}" for split in splits.splits))
-        if self.derived.tuned.settings is not None:
+        if self.derived.tuned.settings is not None or self.derived.tuned.calibration.ks:
             digest.add(encode_tuned(self.derived.tuned).decode())
         if self.derived.feedback is not None:
             contents = encode_feedback(self.derived.feedback).values()

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
-from anncur.errors import AnncurError, FingerprintError, RetrieverError
+from anncur.errors import AnncurError, FingerprintError, RetrieverError, UnknownIdError
 from anncur.items import Item, Items, Query
 
+STORED_WORDS = "words"  # what retrievers by words derive from items
 UNKNOWN_GAP = 1e-3  # of the spread of the known scores: how far below them the unknown items are put
 
 
@@ -254,7 +255,13 @@ class FittedRetriever:
             return np.zeros(len(self._items))
         gap = UNKNOWN_GAP * (known.max() - known.min()) or 1.0
         row = np.full(len(self._items), known.min() - gap)
-        row[[self._items.position(item_id) for item_id, _ in scored]] = known
+        try:
+            row[[self._items.position(item_id) for item_id, _ in scored]] = known
+        except UnknownIdError as error:
+            raise UnknownIdError(
+                f"the retriever {self.name} gave an id that no item has: {error}; let it know just the items of this "
+                "index"
+            ) from error
         return row
 
     @contextmanager

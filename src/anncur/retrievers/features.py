@@ -21,7 +21,6 @@ RIDGE = 1e-2  # of a feature's own variance, which is 1
 DEFAULT_RETRIEVER_WEIGHT = 0.5  # below 1, because a posterior can't correct what retrievers get wrong
 USUAL_SPREAD = 0.3  # of a coefficient or level, in units of the spread of residuals
 USUAL_WEIGHT = 2.0  # queries that this counts for beside those that were measured
-OWN_SHARE = 0.5  # of the spread of coefficients: item vectors hold a part of these differences already
 ROWS_AT_ONCE = 16
 
 Coefficients = Mapping[str, tuple[float, ...]]  # by the name of a retriever, one for each feature
@@ -115,7 +114,7 @@ def _spreads(residuals: FloatMatrix, stacked: FloatMatrix) -> tuple[FloatVector,
         own.append(np.linalg.solve(squares, design @ row))
     usual = USUAL_SPREAD**2 * float(residuals.var())
     found = np.sqrt((np.square(own).sum(axis=0) + USUAL_WEIGHT * usual) / (n_queries + USUAL_WEIGHT))
-    return OWN_SHARE * found[:-1], float(found[-1])
+    return found[:-1], float(found[-1])
 
 
 def _named(names: Iterable[str], flat: FloatVector) -> NamedCoefficients:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.items import Item, Query
 from anncur.retrievers import lsa
-from anncur.retrievers.base import Arrays
+from anncur.retrievers.base import STORED_WORDS, Arrays
 
 WORD = re.compile(r"\w+")
 ITEMS_PER_PART = 16_384  # half a second of work
@@ -155,7 +155,7 @@ class Postings:
 class _Lexical:
     """What BM25 and TF-IDF share: counts of words as parts, and vectors of items."""
 
-    stored_as = "words"
+    stored_as = STORED_WORDS
     arrays: tuple[str, ...] = ("words", "starts", "items", "counts", "lengths")
     projected: tuple[str, ...] = ("vectors",)
     items_per_part = ITEMS_PER_PART

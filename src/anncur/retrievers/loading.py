@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 from anncur.errors import InputError
 from anncur.importing import import_named
 from anncur.items import Item, Query
-from anncur.retrievers.base import Retriever
+from anncur.retrievers.base import STORED_WORDS, Retriever
 from anncur.retrievers.embeddings import EMBEDDINGS, Embedder, EmbeddingRetriever, UserEmbeddings, UserRetriever
 
 RRF = "rrf"
@@ -35,7 +35,20 @@ def load_retrievers(retrievers: Iterable[RetrieverLike], *, are_remembered: bool
         if name in found:
             raise InputError(f"retrievers must have different names, got {name!r} twice")
         found[name] = retriever
+    _check_stored(found)
     return found
+
+
+def _check_stored(retrievers: Mapping[str, Retriever]) -> None:
+    """Refuse embedders of the same name: what they derive from items is stored under it."""
+    owners: dict[str, str] = {STORED_WORDS: ""}
+    for name, retriever in retrievers.items():
+        if isinstance(retriever, EmbeddingRetriever) and owners.setdefault(retriever.stored_as, name) != name:
+            other = owners[retriever.stored_as] or "the retrievers by words"
+            raise InputError(
+                f"the embeddings of {name} would be stored under the same name as those of {other}, "
+                f"{retriever.stored_as!r}; give the embedder another `name`"
+            )
 
 
 def load_retriever(name: str, *, is_remembered: bool = False) -> Retriever:

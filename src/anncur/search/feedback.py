@@ -11,7 +11,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.factors.partial import PartialFit, PartialRows, fit_partial
-from anncur.factors.posterior import ItemModel, beside_offsets, mean_square, noise_of
+from anncur.factors.posterior import ItemModel, mean_square, noise_of
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import (
@@ -110,8 +110,7 @@ def fit_feedback(
 def join(feedback: FeedbackModel, fitted: ItemModel, *, noise_share: float) -> ItemModel:
     """A feedback model, and beside it what was fitted to its residuals on the anchor queries."""
     vectors = np.hstack([feedback.vectors, fitted.vectors])
-    noise = noise_of(noise_share, mean_square(vectors))
-    return ItemModel(feedback.offsets + fitted.offsets, beside_offsets(feedback.offsets, vectors), noise)
+    return ItemModel(feedback.offsets + fitted.offsets, vectors, noise_of(noise_share, mean_square(vectors)))
 
 
 def feedback_part(feedback: FeedbackModel, residuals: FloatMatrix) -> FloatMatrix:

@@ -19,6 +19,7 @@ from anncur.scorers.meter import Meter
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import blas_threads_for
 
+USUAL_WIDTH = 256  # of item vectors, which embeddings have without any anchor query
 TRIES = 4  # random draws per wanted item, before all that is left is listed
 
 
@@ -46,7 +47,7 @@ def run_rounds(method: Method, block: QueryBlock, knowledge: Knowledge, runs: Se
     scorer used up all the time. Either way the runs keep what was paid for, and those with budget left are marked as
     cut."""
     rounds = method.rounds(block, knowledge)
-    n_products = len(block.queries) * knowledge.n_items * max(1, knowledge.factors.n_anchor_queries)
+    n_products = len(block.queries) * knowledge.n_items * max(USUAL_WIDTH, knowledge.factors.n_anchor_queries)
     is_finished = False
     try:
         for run in runs:

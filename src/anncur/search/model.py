@@ -13,7 +13,14 @@ from anncur.anchors import sample_positions
 from anncur.arrays import FloatMatrix, Positions
 from anncur.caching import Cache
 from anncur.errors import InputError
-from anncur.factors.posterior import ItemModel, beside_offsets, fit_items, join_embeddings, share_with_embeddings
+from anncur.factors.posterior import (
+    ItemModel,
+    beside_offsets,
+    fit_items,
+    join_embeddings,
+    noise_of,
+    share_with_embeddings,
+)
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.retrievers.features import (
@@ -53,6 +60,7 @@ class PosteriorModel:
         self._queries = queries
         self._retrievers = retrievers
         self._item_models: Cache[ItemModel] = Cache()
+        self._defaults: Cache[PosteriorSettings] = Cache(2)  # by retrievers: all of them, and those that a search names
 
     def settings(self) -> PosteriorSettings:
         """As tuned, with the feedback model's coefficients where there is one; where nothing was tuned, all retrievers
@@ -70,8 +78,11 @@ class PosteriorModel:
         return self.tuned.settings or self.default_settings(list(self._retrievers))
 
     def default_settings(self, retrievers: Sequence[str]) -> PosteriorSettings:
-        """Settings with these retrievers that nothing was tuned for."""
+        """Settings with these retrievers that nothing was tuned for; made once."""
         check_known(retrievers, self._retrievers)
+        return self._defaults.get(tuple(retrievers), lambda: self._make_default(retrievers))
+
+    def _make_default(self, retrievers: Sequence[str]) -> PosteriorSettings:
         embeddings_of = embedding_source(self._retrievers)
         if len(self._queries) >= LEAST_ANCHORS:
             return replace(FEW_ANCHORS, embeddings_of=embeddings_of).with_regression(self.regression(retrievers))
@@ -145,7 +156,7 @@ class PosteriorModel:
                 ItemModel(
                     feedback.offsets,
                     beside_offsets(feedback.offsets, feedback.vectors),
-                    settings.noise_share * feedback.variance,
+                    noise_of(settings.noise_share, feedback.variance),
                 ),
                 self._embeddings(settings),
                 variance=settings.embedding_share * feedback.variance,
@@ -153,7 +164,8 @@ class PosteriorModel:
         residuals = anchor_residuals(self.anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
         residual_model = fit_items(residuals, feedback_part(feedback, residuals), noise_share=settings.noise_share)
         joined = join(feedback, residual_model, noise_share=settings.noise_share)
-        return share_with_embeddings(joined, self._embeddings(settings), share=settings.embedding_share)
+        shared = share_with_embeddings(joined, self._embeddings(settings), share=settings.embedding_share)
+        return replace(shared, vectors=beside_offsets(feedback.offsets, shared.vectors))
 
     def _fit(self, scores: FloatMatrix, fitted: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
         return fit_items(

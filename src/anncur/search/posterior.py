@@ -136,12 +136,17 @@ class PosteriorSearch:
             others = self._best_guesses(n_best, exclude=chosen)
             both = zip(chosen, others, strict=True)
             chosen = [np.concatenate([found, other.positions])[:n_best] for found, other in both]
-        guesses = self._additive().at(np.stack(chosen))
+        guesses = self._additive().at(np.stack(chosen)) + self._levels()[:, None]
         return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]
 
     def _best_guesses(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
-        query_vectors = self._combined()[:, : self._model.width]
-        return best_guesses(self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=self._additive())
+        query_vectors, prior = self._combined()[:, : self._model.width], self._additive()
+        found = best_guesses(self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=prior)
+        return [
+            Proposal(proposal.positions, proposal.guesses + level)
+            for proposal, level in zip(found, self._levels().tolist(), strict=True)
+            if proposal.guesses is not None
+        ]
 
     def _scale(self) -> FloatVector:
         """The spread of each query's scores so far; 1 where the prior knows the scale of scores. (n_queries,)"""
@@ -162,10 +167,10 @@ class PosteriorSearch:
         return combined
 
     def _additive(self) -> Additive:
-        additive = self._prior.additive(self._scale(), self._combined()[:, self._model.width :])
-        if self._prior.is_scale_free and additive.level is not None:
-            return replace(additive, level=additive.level + self._centre)
-        return additive
+        return self._prior.additive(self._scale(), self._combined()[:, self._model.width :])
+
+    def _levels(self) -> FloatVector:
+        return self._centre + self._prior.levels(self._combined()[:, self._model.width :])
 
     def observe(self, positions: Positions, exact_scores: FloatMatrix) -> None:
         """Take in new exact scores; both are (n_queries, n_new)."""

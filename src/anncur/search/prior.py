@@ -37,13 +37,6 @@ class QueryPrior:
         return len(self._varying) + (self.level_spread > 0)
 
     @property
-    def most_variance(self) -> float:
-        if self.features is None:
-            return self.level_spread**2
-        largest = np.abs(self.features).max(axis=(0, 2), initial=0.0)  # (n_features,)
-        return float(self.level_spread**2 + np.square(self.spreads * largest).sum())
-
-    @property
     def _varying(self) -> Positions:
         """The features with a coefficient of each query's own."""
         return np.flatnonzero(self.spreads)
@@ -76,8 +69,11 @@ class QueryPrior:
         varying = self._varying
         coefficients = self.means * scale[:, None]  # (n_queries, n_features)
         coefficients[:, varying] += deviations[:, : len(varying)] * self.spreads[varying]
-        level = self.level_spread * deviations[:, -1] if self.level_spread else None
-        return Additive(self.offsets, self.features, coefficients, level)
+        return Additive(self.offsets, self.features, coefficients)
+
+    def levels(self, deviations: FloatMatrix) -> FloatVector:
+        """Each query's own level, which is the same for all items and so left out of what ranks them. (n_queries,)"""
+        return self.level_spread * deviations[:, -1] if self.level_spread else np.zeros(len(deviations))
 
     def keep(self, rows: Positions) -> QueryPrior:
         """That of some of the queries only."""
@@ -91,7 +87,6 @@ class Additive:
     offsets: FloatVector  # (n_items,)
     features: FloatMatrix | None = None  # (n_queries, n_features, n_items)
     coefficients: FloatMatrix | None = None  # (n_queries, n_features)
-    level: FloatVector | None = None  # (n_queries,)
 
     def between(self, start: int, stop: int) -> FloatMatrix:
         features = None if self.features is None else self.features[..., start:stop]
@@ -105,10 +100,9 @@ class Additive:
         return self._sum(self.offsets[positions], features)
 
     def _sum(self, offsets: FloatMatrix, features: FloatMatrix | None) -> FloatMatrix:
-        total = offsets
-        if features is not None and self.coefficients is not None:
-            total = total + _weighted(features, self.coefficients.astype(np.float32))
-        return total if self.level is None else total + self.level[:, None].astype(np.float32)
+        if features is None or self.coefficients is None:
+            return offsets
+        return offsets + _weighted(features, self.coefficients.astype(np.float32))
 
 
 def make_prior(

@@ -25,14 +25,16 @@ class PosteriorSettings:
     `noise_share` and `embedding_share` are shares of an item's variance: what the anchor queries leave unexplained, and
     what the item embeddings of the retriever `embeddings_of` account for. `coefficients` are the retrievers', and
     `retriever_weight` is how much of what they predict goes into the prior mean. A query's own coefficients differ from
-    these by `spreads`, and its scores by `level_spread` from the offsets. The first round scores the
-    `n_initial` items that the retrievers rank highest; where that is 0, the `min_round_size` items with the highest
+    these by `spreads`, and its scores by `level_spread` from the offsets; `own_share` is the share of the spread over
+    anchor queries that counts, because item vectors hold a part of these differences already. The first round scores
+    the `n_initial` items that the retrievers rank highest; where that is 0, the `min_round_size` items with the highest
     prior mean. Every other round scores `growth` times as many items as have been scored, at least `min_round_size`."""
 
     noise_share: float = 0.05
     coefficients: NamedCoefficients = ()
     spreads: NamedCoefficients = ()
     level_spread: float = 0.0
+    own_share: float = 0.5
     embeddings_of: str | None = None
     embedding_share: float = 0.0
     retriever_weight: float = DEFAULT_RETRIEVER_WEIGHT
@@ -52,13 +54,15 @@ class PosteriorSettings:
 
     def with_regression(self, found: Regression) -> PosteriorSettings:
         """The same with what was regressed on anchor queries."""
-        return replace(self, coefficients=found.coefficients, spreads=found.spreads, level_spread=found.level_spread)
+        spreads = tuple(scaled(dict(found.spreads), self.own_share).items()) if self.own_share else ()
+        level_spread = found.level_spread if self.own_share else 0.0
+        return replace(self, coefficients=found.coefficients, spreads=spreads, level_spread=level_spread)
 
     @property
     def of_items(self) -> PosteriorSettings:
-        """The same with default rounds: what the item model depends on."""
-        rounds = ("n_initial", "min_round_size", "growth")
-        return replace(self, **{name: getattr(PosteriorSettings, name) for name in rounds})
+        """The same with default rounds, and nothing of the queries' own: what the item model depends on."""
+        others = ("n_initial", "min_round_size", "growth", "spreads", "level_spread", "own_share")
+        return replace(self, **{name: getattr(PosteriorSettings, name) for name in others})
 
     def round_sizes(self, budget: int) -> Iterator[int]:
         """How many items each round scores."""

@@ -18,7 +18,9 @@ from anncur.search.posterior import PosteriorSearch
 from anncur.search.settings import RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate
 from anncur.tuning.held_out import ItemScores, take_sample
-from anncur.tuning.trial import MOST_PAIRS, rerank_found_after, run_trial, usable_ks
+from anncur.tuning.trial import MOST_PAIRS, join_trials, rerank_found_after, run_trial, usable_ks
+
+QUERIES_AT_ONCE = 16  # whose posteriors are in memory together
 
 
 def measure(
@@ -34,12 +36,14 @@ def measure(
     sample = take_sample(scores, chosen, rng)
     settings, items = model.settings(), sample.positions
     features = sampled_features(retrievers, queries, items)
-    search = PosteriorSearch(
-        model.item_model(settings).take(items),
-        model.prior_from(settings, [features[name] for name in settings.retrievers], items),
-        len(queries),
-    )
-    trial = run_trial(search, sample, chosen, settings.round_sizes(min(MOST_PAIRS, len(items))))
+    item_model = model.item_model(settings).take(items)
+    trials = []
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        some = chosen[start : start + QUERIES_AT_ONCE]
+        prior = model.prior_from(settings, [features[name][:, some] for name in settings.retrievers], items)
+        sizes = settings.round_sizes(min(MOST_PAIRS, len(items)))
+        trials.append(run_trial(PosteriorSearch(item_model, prior, len(some)), sample, some, sizes))
+    trial = join_trials(trials)
     reranked = {name: rerank_found_after(sample, chosen, rows[0]) for name, rows in features.items()}
     return replace(
         model.tuned,
