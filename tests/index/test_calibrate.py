@@ -114,3 +114,11 @@ def test_too_few_queries_or_anchor_queries_are_refused_before_anything_is_paid_f
     with pytest.raises(anncur.InputError, match="'query 9' is one of its anchor queries"):
         with_anchors.calibrate(world.queries[9:20])
     assert not world.scorer.pairs
+
+
+def test_a_closed_index_pays_for_nothing(world: World) -> None:
+    index = build(world)
+    index.close()
+    with pytest.raises(anncur.AnncurError, match="closed"):
+        index.calibrate(world.queries[:5])
+    assert not world.scorer.pairs

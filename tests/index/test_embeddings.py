@@ -368,3 +368,34 @@ def test_a_query_keeps_its_embedding_as_it_was_given() -> None:
     given[0] = 5.0
     np.testing.assert_array_equal(np.asarray(query.embedding), np.ones(3))
     np.testing.assert_array_equal(np.asarray(pickle.loads(pickle.dumps(query)).embedding), np.ones(3))
+
+
+@pytest.mark.parametrize("is_array", [True, False], ids=["an array", "a function"])
+def test_building_again_with_other_embeddings_warns_that_the_first_are_kept(
+    world: World, tmp_path: Path, is_array: bool
+) -> None:
+    vectors = embed_items(world.items[:N_ITEMS])
+    build(world, tmp_path / "index", embeddings=vectors if is_array else embed_items)
+    build(world, tmp_path / "index", embeddings=vectors if is_array else embed_items)
+    with pytest.warns(anncur.AnncurWarning, match="was built already, with other embeddings, and keeps them"):
+        build(world, tmp_path / "index", embeddings=-vectors if is_array else lambda items: -embed_items(items))
+    with pytest.raises(anncur.InputError):
+        build(world, tmp_path / "index", embeddings=vectors[:7])
+
+
+def test_embedders_of_the_same_name_are_refused(world: World) -> None:
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def embed_items(self, items: Sequence[anncur.Item]) -> FloatMatrix:
+            return embed_items(items)
+
+        def embed_queries(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
+            return embed_queries(queries)
+
+        def fingerprint(self) -> str:
+            return "one"
+
+    with pytest.raises(anncur.InputError, match="'words'; give the embedder another `name`"):
+        build(world, None, retrievers=[Model("words")])

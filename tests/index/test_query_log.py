@@ -92,6 +92,12 @@ def test_an_index_without_anchor_queries_is_built_and_searched_without_a_log(
         index.learn()
 
 
+def test_a_search_without_noise_works_beside_a_feedback_model(make_world: MakeWorld) -> None:
+    world = make_world()
+    index = fitted(None, world)
+    assert index.search(world.queries[0], k=5, budget=20, method=anncur.Posterior(noise_share=0.0)).calls == 20
+
+
 def test_a_feedback_model_leaves_item_embeddings_their_share() -> None:
     """Embeddings that tell all of the scorer: a few logged queries and anchor queries must not drown them."""
     world = World(low_rank_scores(80, 400, rank=30, noise=0.1))

@@ -75,7 +75,7 @@ def test_a_few_anchor_queries_are_no_step_back(world: World) -> None:
     assert world.recall(world.index(8)) > first - 0.02
 
 
-@pytest.mark.parametrize(("scale", "level"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 500.0), (1e-3, -40.0)])
+@pytest.mark.parametrize(("scale", "level"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 5e6), (1e-3, -40.0)])
 def test_neither_scale_nor_level_of_the_scorer_matters(world: World, scale: float, level: float) -> None:
     other = World(scale=scale, level=level)
     answers, expected = ((each.index().search_many(each.queries[:5], 10, 60)) for each in (other, world))
@@ -93,6 +93,44 @@ def test_queries_searched_together_get_what_each_gets_alone(world: World) -> Non
     together = index.search_many(world.queries[:6], k=5, budget=50)
     alone = [index.search(query, k=5, budget=50) for query in world.queries[:6]]
     assert [hits.ids for hits in together] == [hits.ids for hits in alone]
+
+
+def test_a_query_with_a_spiky_retriever_leaves_the_answers_of_others_as_they_were() -> None:
+    texts = [f"thing {number % 17} {number % 23} of {number % 5}" for number in range(3000)]
+    texts[77] = "rareword"
+    index = anncur.Index.build(
+        texts, lambda pairs: [float(len(set(q) & set(i))) for q, i in pairs], retrievers=("bm25", "tfidf")
+    )
+    queries = [f"thing {number} of {number % 7}" for number in range(10)]
+    alone = index.search_many(queries, k=10, budget=60)
+    among = index.search_many([*queries, "rareword"], k=10, budget=60)
+    assert [hits.ids for hits in among[:-1]] == [hits.ids for hits in alone]
+
+
+@pytest.mark.parametrize("n_anchors", [0, 3])
+def test_what_a_retriever_knows_of_items_is_asked_for_once(world: World, n_anchors: int) -> None:
+    asked = 0
+
+    class Counting(Embedding):
+        def item_vectors(self) -> FloatMatrix:
+            nonlocal asked
+            asked += 1
+            return super().item_vectors()
+
+    scorer = StoredScorer(world.exact_scores, world.queries, [item.id for item in world.items])
+    index = anncur.Index.build(world.items, scorer, world.queries[:n_anchors], retrievers=[Counting(world)])
+    index.search(world.queries[5], k=5, budget=20)
+    before = asked
+    index.search(world.queries[6], k=5, budget=20)
+    assert asked == before
+
+
+def test_the_share_of_embeddings_counts_and_none_leaves_them_out(world: World) -> None:
+    index = world.index()
+    without, with_them = (
+        world.recall(index, Posterior(embedding_share=share, retrievers=["embedding"])) for share in (0.0, 1.0)
+    )
+    assert with_them > without + 0.1
 
 
 def test_a_budget_for_all_items_gives_the_brute_force_ranking(world: World) -> None:
