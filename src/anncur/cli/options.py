@@ -141,7 +141,7 @@ def drawn_queries(
         whole_number(option, n_queries, least=1)
     queries = list(read_queries(path, marked=marked))
     if not queries:
-        raise InputError(f"{path} holds no queries; an index is tuned and calibrated on some that are typical")
+        raise InputError(f"{path} holds no queries; an index is tuned and calibrated on some like those to come")
     if n_queries is None or n_queries >= len(queries):
         return queries
     order = np.random.default_rng(seed).permutation(len(queries))

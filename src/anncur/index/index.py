@@ -38,6 +38,7 @@ from anncur.retrievers.embeddings import (
     EmbedQueries,
     UserEmbeddings,
     UserRetriever,
+    own_embeddings,
 )
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
 from anncur.scorers.base import ScorerLike
@@ -140,7 +141,7 @@ class Index:
         check_items(items)
         guarded = load_scorer(scorer)
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
-        chosen = chosen_retrievers(retrievers, _embeddings_of(embeddings, embed_queries))
+        chosen = chosen_retrievers(retrievers, own_embeddings(embeddings, embed_queries))
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
         _check_path(path, exact_scores, shard)
@@ -473,14 +474,6 @@ def _reopen(
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
     )
-
-
-def _embeddings_of(
-    embeddings: EmbeddingsLike | None, embed_queries: EmbedQueries | str | None
-) -> UserEmbeddings | None:
-    if embeddings is None and embed_queries is not None:
-        raise InputError("embed_queries goes with embeddings=…, the embeddings of the items")
-    return None if embeddings is None else UserEmbeddings(embeddings, embed_queries)
 
 
 def _check_has_embeddings(own: Mapping[str, Retriever], contents: Contents) -> None:

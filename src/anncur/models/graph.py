@@ -125,7 +125,7 @@ def _states_read(graph: Nodes, shape: Shape, head: Head) -> Name:
 
 
 def _states(graph: Nodes, shape: Shape, *, n_layers: int) -> Name:
-    """The states of all tokens after so many layers, (n_pairs, n_tokens, width)."""
+    """The states of all tokens after some layers, (n_pairs, n_tokens, width)."""
     graph.add("Cast", graph.add("ReduceMin", "mask", keepdims=0), to=Kind.BOOL, output=IS_FULL)
     distinct = _distinct_tokens(graph, shape)
     states = graph.add("Gather", distinct.embeddings, distinct.places)

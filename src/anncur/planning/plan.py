@@ -22,7 +22,7 @@ from anncur.planning.suitability import Suitability, assess
 from anncur.planning.worth import AnchorCost, advise_plan
 from anncur.progress import ProgressLike, showing
 from anncur.retrievers.base import EncodingRetriever, Retriever, item_vectors
-from anncur.retrievers.embeddings import EmbeddingsLike, EmbedQueries, UserEmbeddings, UserRetriever
+from anncur.retrievers.embeddings import EmbeddingsLike, EmbedQueries, UserRetriever, own_embeddings
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_models
 from anncur.scorers.base import ScorerLike, with_prepared
 from anncur.scorers.loading import load_scorer
@@ -143,10 +143,7 @@ def _chosen_retrievers(
     queries: Sequence[Query],
 ) -> dict[str, Retriever]:
     """Those of the index to come, still to be fitted, with their models; refuses what can't embed the queries."""
-    if embeddings is None and embed_queries is not None:
-        raise InputError("embed_queries goes with embeddings=…, the embeddings of the items")
-    own = None if embeddings is None else UserEmbeddings(embeddings, embed_queries)
-    chosen = chosen_retrievers(wanted, own)
+    chosen = chosen_retrievers(wanted, own_embeddings(embeddings, embed_queries))
     for retriever in chosen.values():
         load_models(retriever)
         if isinstance(retriever, UserRetriever):

@@ -77,7 +77,7 @@ def _more(
     """Whether more anchor queries than those of the best would find more."""
     if not others:
         needed = LEAST_TEST + LEAST_TUNED
-        yield f"what anchor queries would gain can't be told from {n_queries} queries: pass at least {needed}"
+        yield f"{n_queries} queries are too few to measure what anchor queries would gain: pass at least {needed}"
         return
     most, n_best = others[-1], best.n_anchor_queries
     if most is best:

@@ -228,6 +228,15 @@ class UserEmbeddings:
         return found
 
 
+def own_embeddings(
+    embeddings: EmbeddingsLike | None, embed_queries: EmbedQueries | str | None
+) -> UserEmbeddings | None:
+    """Embeddings of the user's own, if there are some."""
+    if embeddings is None and embed_queries is not None:
+        raise InputError("embed_queries goes with embeddings=…, the embeddings of the items")
+    return None if embeddings is None else UserEmbeddings(embeddings, embed_queries)
+
+
 class UserRetriever(EmbeddingRetriever):
     """The retriever "embeddings": a query's own embedding goes before what `embed_queries` would make of it."""
 

@@ -101,7 +101,7 @@ def regress(exact_scores: FloatMatrix, by_retriever: Mapping[str, FloatMatrix]) 
     mean = np.linalg.solve(squares, columns @ target.ravel())
     residuals = target - np.tensordot(mean, centred, axes=1)  # (n_queries, n_items)
     spreads, level_spread = _spreads(residuals, stacked)
-    return Regression(_named(by_retriever, mean), _named(by_retriever, spreads), level_spread)
+    return Regression(named_coefficients(by_retriever, mean), named_coefficients(by_retriever, spreads), level_spread)
 
 
 def _spreads(residuals: FloatMatrix, stacked: FloatMatrix) -> tuple[FloatVector, float]:
@@ -117,7 +117,8 @@ def _spreads(residuals: FloatMatrix, stacked: FloatMatrix) -> tuple[FloatVector,
     return found[:-1], float(found[-1])
 
 
-def _named(names: Iterable[str], flat: FloatVector) -> NamedCoefficients:
+def named_coefficients(names: Iterable[str], flat: FloatVector) -> NamedCoefficients:
+    """Those of one row, (all features,), by retriever."""
     by_retriever = flat.reshape(-1, N_FEATURES)
     return tuple((name, tuple(of_one.tolist())) for name, of_one in zip(names, by_retriever, strict=True))
 

@@ -192,7 +192,7 @@ class _Lexical:
         self._restore(counts, _stacked([part["vectors"] for part in parts]) if has_vectors else None)
 
     def item_vectors(self) -> FloatMatrix | None:
-        """Projections of TF-IDF rows onto their principal directions, (n_items, at most 256); None where items have no
+        """Projections of TF-IDF rows onto their principal components, (n_items, at most 256); None where items have no
         word in common."""
         if self._vectors is None:
             assert self._counts is not None, "a retriever is fitted or restored before it is asked"

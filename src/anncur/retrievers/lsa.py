@@ -1,4 +1,4 @@
-"""Vectors of items from their words: latent semantic analysis, the principal directions of TF-IDF rows.
+"""Vectors of items from their words: latent semantic analysis, the principal components of TF-IDF rows.
 
 The basis is found on a sample of items, by a randomised range finder; then every item is projected onto it. Inner
 products of the vectors approximate those of the rows. Pure NumPy, the same result for the same items in any order, up
@@ -18,7 +18,7 @@ from anncur.retrievers.base import Arrays
 from anncur.threads import one_blas_thread
 
 WIDTH = 256
-OVERSAMPLING = 16  # more directions than are kept, so that the kept ones are accurate
+OVERSAMPLING = 16  # more components than are kept, so that the kept ones are accurate
 N_POWERS = 2  # of the matrix: the spectrum of words falls slowly
 MOST_SAMPLED = 20_000  # items
 LEAST_ITEMS = 2  # a word in one item says nothing of how items relate
@@ -45,17 +45,17 @@ def smooth_idf(n_with: NDArray[np.int64], n_items: int) -> FloatVector:
 
 
 def fit_basis(weighted: WeightedWords) -> dict[str, NDArray[Any]]:
-    """Words that several items hold, their idf, and the principal directions, (n_words, at most 256) in float16."""
+    """Words that several items hold, their idf, and the principal components, (n_words, at most 256) in float16."""
     kept = np.flatnonzero(np.diff(weighted.starts) >= min(LEAST_ITEMS, weighted.n_items))
     matrix = _SparseRows.of(weighted, kept)
     if matrix.n_items > MOST_SAMPLED:
         matrix = matrix.take(np.random.default_rng(0).choice(matrix.n_items, MOST_SAMPLED, replace=False))
     with one_blas_thread():
-        directions = _principal_directions(matrix)
+        components = _principal_components(matrix)
     return {
         "words": np.frombuffer(SEPARATOR.join(weighted.words[word] for word in kept.tolist()).encode(), dtype=np.uint8),
         "idf": weighted.idf[kept].astype(np.float32),
-        "basis": directions.astype(np.float16),
+        "basis": components.astype(np.float16),
     }
 
 
@@ -139,7 +139,7 @@ class _SparseRows:
         return product
 
 
-def _principal_directions(matrix: _SparseRows) -> FloatMatrix:
+def _principal_components(matrix: _SparseRows) -> FloatMatrix:
     """The right singular vectors of the largest singular values, (n_words, width)."""
     width = min(WIDTH + OVERSAMPLING, matrix.n_items, matrix.n_columns)
     turned = matrix.transposed()
@@ -150,7 +150,7 @@ def _principal_directions(matrix: _SparseRows) -> FloatMatrix:
 
 
 def _orthonormal(columns: FloatMatrix) -> FloatMatrix:
-    """An orthonormal basis of what columns span, the largest directions first; what is only rounding is left out.
+    """An orthonormal basis of what columns span, the largest first; what is only rounding is left out.
 
     By the eigenvectors of inner products: for tall matrices that takes a tenth of the time of QR."""
     squares, rotation = np.linalg.eigh((columns.T @ columns).astype(np.float64))

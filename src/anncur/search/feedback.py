@@ -15,11 +15,11 @@ from anncur.factors.posterior import ItemModel, mean_square, noise_of
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import (
-    N_FEATURES,
     Coefficients,
     NamedCoefficients,
     features_of_pairs,
     flat_coefficients,
+    named_coefficients,
     predict_items,
 )
 
@@ -99,7 +99,7 @@ def fit_feedback(
             for place, query in enumerate(anchor_queries)
         ]
         fit = fit_partial(_rows([*scored, *whole], retrievers), np.empty((n_items, 0)), rng=rng)
-        coefficients = _named(fit.coefficients, list(retrievers))
+        coefficients = named_coefficients(retrievers, fit.coefficients)
     else:
         chosen = {name: retrievers[name] for name, _ in coefficients}
         residuals = anchor_residuals(anchor_scores, anchor_queries, retrievers, dict(coefficients))
@@ -144,11 +144,6 @@ def _residuals(rows: PartialRows, coefficients: NamedCoefficients) -> PartialRow
     """The rows less what retrievers predict."""
     flat = flat_coefficients(coefficients)
     return replace(rows, scores=rows.scores - rows.features @ flat, features=np.empty((len(rows.scores), 0)))
-
-
-def _named(flat: FloatVector, names: list[str]) -> NamedCoefficients:
-    by_retriever = flat.reshape(len(names), N_FEATURES)
-    return tuple((name, tuple(of_one.tolist())) for name, of_one in zip(names, by_retriever, strict=True))
 
 
 def _model(fit: PartialFit, n_items: int, coefficients: NamedCoefficients, n_queries: int) -> FeedbackModel:
