@@ -40,6 +40,7 @@ bench: $(STAMP)  ## run the benchmarks that need no data of yours, and the paper
 	$(BIN)/python benchmarks/cur_choices.py
 	$(BIN)/python benchmarks/build_cost.py
 	$(BIN)/python benchmarks/scoring_speed.py
+	$(BIN)/python benchmarks/embedding_speed.py
 	$(BIN)/anncur bench run --out bench/sample
 	$(BIN)/anncur bench reproduce --out bench/sample-reproduction
 
