@@ -75,7 +75,7 @@ class PosteriorSettings:
 
 
 NO_ANCHORS = PosteriorSettings(noise_share=0.2, embedding_share=1.0, retriever_weight=1.0, n_initial=10)
-FEW_ANCHORS = PosteriorSettings(noise_share=0.1, embedding_share=0.6, retriever_weight=1.0, n_initial=10)
+FEW_ANCHORS = PosteriorSettings(noise_share=0.1, embedding_share=0.6, retriever_weight=1.0)
 MANY_ANCHORS = PosteriorSettings(embedding_share=0.3)  # with which tuning begins
 FEEDBACK_ALONE = PosteriorSettings(noise_share=0.3, embedding_share=0.5, retriever_weight=1.0, n_initial=10)
 

@@ -53,6 +53,7 @@ TRIED: dict[str, tuple[Any, ...]] = {  # in the order in which they are chosen
 }
 LEAST_TO_CHOOSE = 12  # anchor queries; with fewer, a choice would follow chance
 LEAST_GAIN = 0.001  # of recall; less is no reason to leave what is simpler
+LEAST_ERRORS = 0.5  # standard errors of a gain that is one: several values are tried, and the best of them may be luck
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,16 @@ def _choose(bench: _Bench, choice: _Choice, progress: Progress) -> _Choice:
         progress(STAGE, number, len(TRIED) + 1)
         for other in _others(choice, name):
             worth = bench.worth(other)
-            if worth > best + LEAST_GAIN:
+            if _is_better(worth, best):
                 choice, best = other, worth
     return choice
+
+
+def _is_better(worth: FloatVector, best: FloatVector) -> bool:
+    """Whether recalls of the same queries rose by more than what is simpler is worth, and than chance often gives."""
+    gains = worth - best
+    error = float(gains.std() / np.sqrt(len(gains)))
+    return bool(gains.mean() > max(LEAST_GAIN, LEAST_ERRORS * error))
 
 
 def _others(choice: _Choice, name: str) -> Iterator[_Choice]:
@@ -168,8 +176,8 @@ class _Bench:
         """Of exact scores on retrievers, from all anchor queries."""
         return regress(self.sample.vectors.T, {name: self.features[name] for name in names})
 
-    def worth(self, choice: _Choice) -> float:
-        """The mean recall over every k and budget that counts."""
+    def worth(self, choice: _Choice) -> FloatVector:
+        """The mean recall of each held-out query over every k and budget that counts. (n_held_out,)"""
         budgets = [budget for budget in BUDGETS if budget <= len(self.sample.vectors) // 2]
         budgets = budgets or [max(1, len(self.sample.vectors) // 4)]
         folds = [self._run_fold(choice, fold, budgets[-1], with_features=False) for fold in self.folds]
@@ -177,7 +185,8 @@ class _Bench:
         counted = [(k, budget) for k in usable_ks(KS, self.sample) for budget in budgets if k < budget] or [
             (1, budgets[0])
         ]
-        return float(np.mean([(found_after[:, :k] <= budget).mean() for k, budget in counted]))
+        mean: FloatVector = np.mean([(found_after[:, :k] <= budget).mean(axis=1) for k, budget in counted], axis=0)
+        return mean
 
     def run(self, choice: _Choice) -> Trial:
         """Hold out each fold in turn, with the features of every round."""
