@@ -115,7 +115,12 @@ def in_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", RUN, ids=named)
+SLOW = {"tutorial.md", "maintain.md", "retrievers.md"}  # seconds each
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW else page for page in RUN], ids=named
+)
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(
     page: Path, capsys: pytest.CaptureFixture[str], in_empty_folder: Path
 ) -> None:

@@ -18,6 +18,8 @@ pytest.importorskip("matplotlib")
 Run = Callable[..., Any]
 SCORER = """
 import zlib
+
+pytestmark = pytest.mark.slow
 def score(pairs):
     return [sum(zlib.crc32((w + q[-3:]).encode()) % 97 for w in i.split()) / 97 for q, i in pairs]
 n_left = 1000

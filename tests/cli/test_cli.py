@@ -70,6 +70,7 @@ def test_the_demo_searches_without_anchor_queries_compares_and_shows_what_to_do_
     assert "On your own data" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_prints_one_json_object_and_progress_as_json_lines(without_minilm: None) -> None:
     result = runner.invoke(app, ["demo", "a large [cat] with stripes", "--json"])
     answer = json.loads(result.stdout)

@@ -21,6 +21,8 @@ from anncur.retrievers.loading import load_retrievers
 from anncur.tuning import measure, posterior, splits
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow  # a second or two each, because every plan tunes several times
+
 WORDS = [f"w{number}" for number in range(400)]
 
 

@@ -36,7 +36,6 @@ def make_indexes(rank: int, noise: float, retrievers: tuple[str, ...]) -> list[t
 @pytest.mark.parametrize(
     ("rank", "noise", "retrievers", "ks"),
     [
-        (3, 0.0, ("bm25",), (1, 10, 25)),
         pytest.param(3, 0.0, ("bm25",), KS + KS_BETWEEN, marks=pytest.mark.slow),
         pytest.param(3, 0.0, (), KS + KS_BETWEEN, marks=pytest.mark.slow),
         pytest.param(12, 0.2, ("bm25",), KS + KS_BETWEEN, marks=pytest.mark.slow),

@@ -15,6 +15,8 @@ from anncur.search.splits import BudgetSplit, SplitTable
 from anncur.tuning.splits import tune_splits
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 MakeWorld = Callable[..., World]
 
 

@@ -11,6 +11,8 @@ from anncur.arrays import FloatMatrix
 from anncur.evaluation.recall import recalls
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 N_ANCHORS, N_TESTS, N_ITEMS = 40, 60, 400
 K = 10
 

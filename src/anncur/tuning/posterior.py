@@ -45,7 +45,7 @@ BUDGETS = (50, 100, 200)  # that count for the choice, with every k of KS below 
 TRIED: dict[str, tuple[Any, ...]] = {  # in the order in which they are chosen
     "embedding_share": (0.0, 0.1, 0.3, 0.6),
     "n_initial": (0, 5, 10, 20),
-    "own_share": (0.0, 0.25, 0.5),
+    "own_share": (0.0, 0.5),
     "retriever_weight": (0.0, DEFAULT_RETRIEVER_WEIGHT, 1.0),
     "retrievers": (),  # all of them, each alone, or none
     "noise_share": (0.01, 0.05, 0.2),
