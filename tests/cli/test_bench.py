@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from anncur.cli.main import app
 from anncur.evaluation.rows import read_rows, select
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib")
 Run = Callable[..., Any]
 SCORER = """
 import zlib
-
-pytestmark = pytest.mark.slow
 def score(pairs):
     return [sum(zlib.crc32((w + q[-3:]).encode()) % 97 for w in i.split()) / 97 for q, i in pairs]
 n_left = 1000
