@@ -12,7 +12,7 @@ import pytest
 
 import anncur
 from anncur.arrays import FloatMatrix
-from anncur.retrievers import embeddings, lexical, lsa
+from anncur.retrievers import embeddings, lexical, lsa, user_embeddings
 from anncur.retrievers.base import Retriever
 from anncur.storage.encoded import decode_array, encode_array, folder_name
 from anncur.storage.manifest import newest_manifest
@@ -58,7 +58,8 @@ def world() -> World:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "ITEMS_AT_ONCE", 16)
+    for module in (embeddings, user_embeddings):
+        monkeypatch.setattr(module, "ITEMS_AT_ONCE", 16)
     monkeypatch.setattr(lexical._Lexical, "items_per_part", 16)
 
 

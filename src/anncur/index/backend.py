@@ -10,7 +10,7 @@ from typing import Protocol
 from anncur.index.snapshot import Snapshot
 from anncur.items import ItemLike, Query
 from anncur.progress import Progress
-from anncur.retrievers.embeddings import EmbeddingsLike
+from anncur.retrievers.user_embeddings import EmbeddingsLike
 from anncur.scorers.guard import GuardedScorer
 from anncur.storage.query_log import LoggedSearch
 

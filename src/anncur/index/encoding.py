@@ -10,7 +10,8 @@ from anncur.errors import DamagedError, InputError
 from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, ProjectingRetriever, Retriever, check_fingerprint
-from anncur.retrievers.embeddings import EMBEDDINGS, EmbeddingRetriever, EmbeddingsLike, UserRetriever
+from anncur.retrievers.embeddings import EMBEDDINGS, EmbeddingRetriever
+from anncur.retrievers.user_embeddings import EmbeddingsLike, UserRetriever
 from anncur.storage.encoded import (
     ABOUT,
     RETRIEVERS,

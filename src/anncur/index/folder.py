@@ -39,8 +39,8 @@ from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import EncodingRetriever, Retriever, fitted_on_use
-from anncur.retrievers.embeddings import EmbeddingsLike, UserRetriever
 from anncur.retrievers.loading import load_retriever
+from anncur.retrievers.user_embeddings import EmbeddingsLike, UserRetriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
@@ -73,6 +73,7 @@ from anncur.storage.segments import (
     SCORES,
     begin_segment,
     check_is_ours,
+    drop_calibration,
     open_calibration,
     open_matrix,
     prepare_once,
@@ -210,8 +211,7 @@ class FolderBackend:
                 progress=progress,
             )
             publish(self.folder, with_derived(self.folder, version.manifest, replace(version.derived(), tuned=tuned)))
-            with storing(self.folder, 0):
-                shutil.rmtree(self.folder / CALIBRATION, ignore_errors=True)
+            drop_calibration(self.folder)
 
     def save(self, folder: Path) -> None:
         check_is_ours(folder)

@@ -19,7 +19,7 @@ from anncur.index.build import BuildSettings, Request, check_retrievers, check_s
 from anncur.index.encoding import check_embeddings, check_first_query
 from anncur.items import Item, Items, Query
 from anncur.retrievers.base import Arrays, Encoded, Retriever, fitted_on_use
-from anncur.retrievers.embeddings import UserRetriever
+from anncur.retrievers.user_embeddings import UserRetriever
 from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.storage.encoded import N_COMPARED, by_name, encode_segment, store_encoded, write_basis
@@ -62,15 +62,14 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             items_per_chunk=settings.items_per_chunk,
             is_first=True,
         )
+        check_embeddings(request.retrievers, segment.spec.n_items, queries)
         if is_whole_index(folder):
             restore_newest(folder)  # a kill may have come between the manifest and that
-            check_embeddings(request.retrievers, segment.spec.n_items, queries)
             _warn_of_difference(folder, request)
             return
         if shard is not None:
             held.close()
         items = StoredItems([segment.items], [np.arange(segment.spec.n_items)])
-        check_embeddings(request.retrievers, len(items), queries)
         check_retrievers(request.retrievers, items, queries)
         if shard is None:
             fitted, basis_files = _encode(folder, segment, items, request)

@@ -31,8 +31,9 @@ from anncur.planning.suitability import Suitability, TuningReport, assess, compa
 from anncur.progress import ProgressLike, showing, silent
 from anncur.ranking import Hits
 from anncur.retrievers.base import Retriever
-from anncur.retrievers.embeddings import (
-    EMBEDDINGS,
+from anncur.retrievers.embeddings import EMBEDDINGS
+from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
+from anncur.retrievers.user_embeddings import (
     EmbeddingsLike,
     EmbedItems,
     EmbedQueries,
@@ -40,7 +41,6 @@ from anncur.retrievers.embeddings import (
     UserRetriever,
     own_embeddings,
 )
-from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
 from anncur.scorers.base import ScorerLike
 from anncur.scorers.guard import CallRules, GuardedScorer
 from anncur.scorers.loading import load_scorer

@@ -28,7 +28,7 @@ from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import Corpus, Item, ItemLike, Query, digest_items, no_items
 from anncur.progress import Progress
 from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, Retriever, fitted_on_use
-from anncur.retrievers.embeddings import EmbeddingsLike
+from anncur.retrievers.user_embeddings import EmbeddingsLike
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScoreSpec

@@ -16,9 +16,9 @@ from anncur.errors import InputError, UnknownIdError
 from anncur.items import Corpus, Item, ItemLike, Query, TextDigest, as_item, check_items
 from anncur.progress import Progress
 from anncur.retrievers.base import Retriever, fitted_on_use
-from anncur.retrievers.embeddings import UserRetriever
 from anncur.retrievers.loading import LEAST_FUSED, RRF
 from anncur.retrievers.rrf import Rrf
+from anncur.retrievers.user_embeddings import UserRetriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
 from anncur.scores import ScoreMatrix, ScoreSpec

@@ -22,8 +22,8 @@ from anncur.planning.suitability import Suitability, assess
 from anncur.planning.worth import AnchorCost, advise_plan
 from anncur.progress import ProgressLike, showing
 from anncur.retrievers.base import EncodingRetriever, Retriever, item_vectors
-from anncur.retrievers.embeddings import EmbeddingsLike, EmbedQueries, UserRetriever, own_embeddings
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_models
+from anncur.retrievers.user_embeddings import EmbeddingsLike, EmbedQueries, UserRetriever, own_embeddings
 from anncur.scorers.base import ScorerLike, with_prepared
 from anncur.scorers.loading import load_scorer
 from anncur.storage.pilot import PilotScores, write_pilot

@@ -20,6 +20,7 @@ from anncur.caching import Cache
 from anncur.errors import AnncurError, FingerprintError, RetrieverError, UnknownIdError
 from anncur.items import Item, Items, Query
 
+BY_WORDS = ("bm25", "tfidf")
 STORED_WORDS = "words"  # what retrievers by words derive from items
 UNKNOWN_GAP = 1e-3  # of the spread of the known scores: how far below them the unknown items are put
 
@@ -126,6 +127,12 @@ def item_vectors(retriever: Retriever) -> FloatMatrix | None:
     return found
 
 
+def embedding_source(retrievers: Mapping[str, Retriever]) -> str | None:
+    """The retriever whose item vectors are used: one by words only where there is no other."""
+    by_preference = sorted(retrievers, key=lambda name: name in BY_WORDS)
+    return next((name for name in by_preference if item_vectors(retrievers[name]) is not None), None)
+
+
 def fitted_on_use(
     retrievers: Mapping[str, Retriever], items: Items, encoded: Mapping[str, Encoded] | None = None
 ) -> dict[str, Retriever]:
@@ -166,6 +173,7 @@ class FittedRetriever:
         self._last: tuple[list[Query], FloatMatrix] | None = None  # replaced as a whole: threads may race for it
         self._is_checked = False
         self._fitted: Cache[Retriever] = Cache()
+        self._vectors: Cache[FloatMatrix | None] = Cache()
 
     def fit(self, items: Iterable[Item]) -> None:
         """Nothing yet."""
@@ -184,11 +192,11 @@ class FittedRetriever:
     def _ask(self, queries: Sequence[Query]) -> FloatMatrix:
         fitted = self._fit()
         self._check_model(fitted)
-        with self._foreign("to score"):
+        with foreign_code(self.name, "to score"):
             answer = fitted.scores(queries)
             if not isinstance(answer, np.ndarray):
                 answer = [row if isinstance(row, np.ndarray) else list(row) for row in answer]
-        with self._foreign("to give a number for every query and item, or (id, score) pairs for each query,"):
+        with foreign_code(self.name, "to give a number for every query and item, or (id, score) pairs for each query,"):
             return self._checked(answer, len(queries))
 
     def can_score(self, query: Query) -> bool:
@@ -197,8 +205,11 @@ class FittedRetriever:
         return find is None or bool(find(query))
 
     def item_vectors(self) -> FloatMatrix | None:
+        return self._vectors.get(None, self._checked_vectors)
+
+    def _checked_vectors(self) -> FloatMatrix | None:
         fitted = self._fit()
-        with self._foreign("to give its item vectors"):
+        with foreign_code(self.name, "to give its item vectors"):
             found = item_vectors(fitted)
             if self._encoded is not None or found is None:  # what was stored was checked before
                 return found
@@ -214,7 +225,7 @@ class FittedRetriever:
 
     def _fit_now(self) -> Retriever:
         retriever = copy.copy(self._retriever)  # other versions of the index have it fitted to other items
-        with self._foreign(f"to fit {len(self._items)} items"):
+        with foreign_code(self.name, f"to fit {len(self._items)} items"):
             if self._encoded is not None and isinstance(retriever, EncodingRetriever):
                 retriever.restore(self._encoded.parts)
                 self._encoded = Encoded((), self._encoded.fingerprint)  # it has what it needs of them
@@ -264,17 +275,16 @@ class FittedRetriever:
             ) from error
         return row
 
-    @contextmanager
-    def _foreign(self, doing: str) -> Iterator[None]:
-        """Around somebody else's code: anything may come out of it."""
-        try:
-            yield
-        except AnncurError:
-            raise
-        except Exception as error:
-            raise RetrieverError(
-                f"the retriever {self.name} failed {doing} with {type(error).__name__}: {error}"
-            ) from error
+
+@contextmanager
+def foreign_code(name: str, doing: str) -> Iterator[None]:
+    """Around somebody else's code: anything may come out of it."""
+    try:
+        yield
+    except AnncurError:
+        raise
+    except Exception as error:
+        raise RetrieverError(f"the retriever {name} failed {doing} with {type(error).__name__}: {error}") from error
 
 
 def check_fingerprint(retriever: EncodingRetriever, stored: str) -> None:

@@ -13,7 +13,8 @@ from anncur.errors import InputError
 from anncur.importing import import_named
 from anncur.items import Item, Query
 from anncur.retrievers.base import STORED_WORDS, Retriever
-from anncur.retrievers.embeddings import EMBEDDINGS, Embedder, EmbeddingRetriever, UserEmbeddings, UserRetriever
+from anncur.retrievers.embeddings import EMBEDDINGS, Embedder, EmbeddingRetriever
+from anncur.retrievers.user_embeddings import UserEmbeddings, UserRetriever
 
 RRF = "rrf"
 LEAST_FUSED = 2

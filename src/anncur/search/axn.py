@@ -19,9 +19,8 @@ from anncur.factors.posterior import ItemModel, gram
 from anncur.factors.sparse import SparseScores, Start, factorise, singular_start, straight_line
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
-from anncur.retrievers.base import Retriever, item_vectors
+from anncur.retrievers.base import Retriever, embedding_source, item_vectors
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
-from anncur.search.model import embedding_source
 from anncur.search.prior import Additive
 from anncur.search.regression import even_rounds, regression_rounds
 

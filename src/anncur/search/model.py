@@ -22,7 +22,7 @@ from anncur.factors.posterior import (
     share_with_embeddings,
 )
 from anncur.items import Query
-from anncur.retrievers.base import Retriever, item_vectors
+from anncur.retrievers.base import Retriever, embedding_source, item_vectors
 from anncur.retrievers.features import (
     N_FEATURES,
     Regression,
@@ -40,7 +40,6 @@ FIRST_SPREAD = 1.0  # of each retriever's coefficient there
 FIRST_LEVEL = 10.0  # spread of a query's level there
 FEEDBACK_SPREAD = 0.3  # the same beside a feedback model, in units of the spread of its residuals
 FEEDBACK_LEVEL = 1.0
-BY_WORDS = ("bm25", "tfidf")
 
 
 class PosteriorModel:
@@ -98,7 +97,8 @@ class PosteriorModel:
     def settings_with(self, retrievers: Sequence[str]) -> PosteriorSettings:
         """Its own settings with other retrievers."""
         own, other = self.own_settings(), self.default_settings(retrievers)
-        return replace(own, coefficients=other.coefficients, spreads=other.spreads, level_spread=other.level_spread)
+        named = replace(own, coefficients=other.coefficients, spreads=other.spreads, level_spread=other.level_spread)
+        return named if own.own_share else replace(named, spreads=(), level_spread=0.0)
 
     def regression(self, retrievers: Sequence[str]) -> Regression:
         """Of exact scores on features of some of the retrievers, over the anchor queries."""
@@ -179,12 +179,6 @@ class PosteriorModel:
     def _embeddings(self, settings: PosteriorSettings) -> FloatMatrix | None:
         name = settings.embeddings_of
         return None if name is None else item_vectors(self._retrievers[name])
-
-
-def embedding_source(retrievers: Mapping[str, Retriever]) -> str | None:
-    """The retriever whose item vectors are used: one by words only where there is no other."""
-    by_preference = sorted(retrievers, key=lambda name: name in BY_WORDS)
-    return next((name for name in by_preference if item_vectors(retrievers[name]) is not None), None)
 
 
 def check_known(names: Sequence[str], retrievers: Mapping[str, Retriever]) -> None:

@@ -111,6 +111,12 @@ def _initial_candidates(predicted: FloatVector, n_best: int) -> Positions:
     return found
 
 
+def _raised(proposal: Proposal, level: float) -> Proposal:
+    """The same with guesses that are higher by a query's level."""
+    assert proposal.guesses is not None, "best guesses have some"
+    return Proposal(proposal.positions, proposal.guesses + level)
+
+
 class PosteriorSearch:
     """A block of queries between rounds: what has been scored, and the posterior given that.
 
@@ -142,11 +148,7 @@ class PosteriorSearch:
     def _best_guesses(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
         query_vectors, prior = self._combined()[:, : self._model.width], self._additive()
         found = best_guesses(self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=prior)
-        return [
-            Proposal(proposal.positions, proposal.guesses + level)
-            for proposal, level in zip(found, self._levels().tolist(), strict=True)
-            if proposal.guesses is not None
-        ]
+        return [_raised(proposal, level) for proposal, level in zip(found, self._levels().tolist(), strict=True)]
 
     def _scale(self) -> FloatVector:
         """The spread of each query's scores so far; 1 where the prior knows the scale of scores. (n_queries,)"""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,8 +135,13 @@ def open_matrix(folder: Path, name: str, spec: ScoreSpec) -> ScoreMatrix:
 
 
 def open_calibration(folder: Path, spec: ScoreSpec) -> ScoreMatrix:
-    """The exact scores of queries that an index is calibrated on, as far as they are there; deleted when it is."""
+    """The exact scores of queries that an index is calibrated on, as far as they are there."""
     return ScoreMatrix.stored(str((folder / CALIBRATION / _segment_name(spec)).resolve()), spec)
+
+
+def drop_calibration(folder: Path) -> None:
+    """Delete these scores: the index is calibrated."""
+    shutil.rmtree(folder / CALIBRATION, ignore_errors=True)
 
 
 def check_is_ours(folder: Path) -> None:

@@ -21,7 +21,7 @@ from anncur.factors.posterior import centred_items, item_model
 from anncur.factors.spectrum import spectrum
 from anncur.items import Query
 from anncur.progress import Progress, silent
-from anncur.retrievers.base import Retriever, item_vectors
+from anncur.retrievers.base import Retriever, embedding_source, item_vectors
 from anncur.retrievers.features import (
     DEFAULT_RETRIEVER_WEIGHT,
     Regression,
@@ -30,7 +30,6 @@ from anncur.retrievers.features import (
     sampled_features,
 )
 from anncur.search.feedback import LEAST_ANCHORS
-from anncur.search.model import embedding_source
 from anncur.search.posterior import PosteriorSearch
 from anncur.search.prior import make_prior
 from anncur.search.settings import FEW_ANCHORS, KS, MANY_ANCHORS, PosteriorSettings, RecallCurve, Tuned
