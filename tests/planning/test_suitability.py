@@ -85,6 +85,7 @@ def test_the_recall_curve_of_a_retriever_is_what_re_ranking_with_it_finds() -> N
 
 
 @pytest.mark.usefixtures("few_trials")
+@pytest.mark.slow
 def test_a_sample_of_the_items_gives_about_the_same_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(low_rank_scores(16, 3000, rank=5, noise=0.5))
     cheap = Blurred(world, "cheap", noise=2.0)

@@ -220,6 +220,7 @@ def test_max_budget_caps_the_way_to_a_target(hard: World, index: anncur.Index) -
     assert {hits.calls for hits in found} == {40}
 
 
+@pytest.mark.slow
 def test_a_retriever_that_agrees_with_the_scorer_raises_recall() -> None:
     """Words of the items are all that the scorer looks at, and BM25 sees them."""
     rng = np.random.default_rng(0)
@@ -241,6 +242,7 @@ def test_a_retriever_that_agrees_with_the_scorer_raises_recall() -> None:
     assert ours > without + 0.2
 
 
+@pytest.mark.slow
 def test_tuning_chooses_many_initial_candidates_where_the_best_items_are_among_them() -> None:
     """Of the 15 items with the query's word, which BM25 scores the same, five at random are the best by far."""
     rng = np.random.default_rng(0)

@@ -45,6 +45,7 @@ def test_a_budget_for_all_items_gives_the_brute_force_ranking(
     assert hits.ids == world.brute_force(10, n_items)
 
 
+@pytest.mark.slow
 def test_a_search_for_a_target_spends_all_that_it_may_before_it_is_partial() -> None:
     world = World(low_rank_scores(30, 600, rank=60, noise=1.0))
     index = world.index(24, log_queries=100)

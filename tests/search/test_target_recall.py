@@ -69,6 +69,7 @@ def test_a_method_that_does_not_estimate_its_recall_refuses_a_target(method: str
     assert not world.scorer.pairs, "refused before anything is paid for"
 
 
+@pytest.mark.slow
 def test_an_answer_that_ran_out_of_budget_before_its_target_is_marked_as_partial() -> None:
     world = World(low_rank_scores(30, 600, rank=60, noise=1.0))
     index = world.index(24)
@@ -78,6 +79,7 @@ def test_an_answer_that_ran_out_of_budget_before_its_target_is_marked_as_partial
     assert not index.search(world.queries[29], k=10, budget=20).is_partial, "a budget is no promise of recall"
 
 
+@pytest.mark.slow
 def test_a_target_that_nothing_can_promise_ends_with_the_budget_alone() -> None:
     world = World(low_rank_scores(30, 600, rank=3))
     index = world.index(24)
