@@ -8,6 +8,9 @@
     ├── UnknownIdError (KeyError)          an id that the corpus doesn't hold
     ├── ScorerError (RuntimeError)         the scorer failed
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
+    │   ├── ScorerBusyError                it is overloaded, or can't be reached for now: worth trying again
+    │   ├── ScorerRefusedError             it will never answer this request: not worth trying again
+    │   ├── RequestTooLargeError           it takes fewer pairs, or bytes, at once
     │   ├── SpendCapError                  the cap on its pairs is reached
     │   └── FingerprintError               it is not the scorer, or the model, that what is stored came from
     ├── RetrieverError (RuntimeError)      a retriever failed, or gave something other than numbers
@@ -21,6 +24,7 @@
     AnncurWarning (UserWarning)
     ├── UnstableScorerWarning              the scorer answers differently to the same pair
     ├── ChangedScorerWarning               the scorer answers differently than when the index was built
+    ├── TruncationWarning                  the scorer doesn't read texts to their end
     └── DamagedWarning                     a damaged file was passed over
 
 Imports nothing, so that everything may import it."""
@@ -66,6 +70,22 @@ class ScorerError(AnncurError, RuntimeError):
 
 class ScorerOutputError(ScorerError, ValueError):
     """The scorer answered with something other than one finite number per pair."""
+
+
+class ScorerBusyError(ScorerError):
+    """The scorer is overloaded or can't be reached for now; `retry_after` is how long it asks to wait, in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ScorerRefusedError(ScorerError):
+    """The scorer will never answer this request: a wrong key, an unknown model, a request that it doesn't understand."""
+
+
+class RequestTooLargeError(ScorerError):
+    """The scorer takes fewer pairs, or bytes, in one request."""
 
 
 class SpendCapError(ScorerError):
@@ -114,6 +134,10 @@ class UnstableScorerWarning(AnncurWarning):
 
 class ChangedScorerWarning(AnncurWarning):
     """The scorer answers differently than when the index was built, under the same name."""
+
+
+class TruncationWarning(AnncurWarning):
+    """Texts are longer than the scorer reads; what comes after doesn't count."""
 
 
 class DamagedWarning(AnncurWarning):
