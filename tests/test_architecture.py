@@ -13,7 +13,7 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "caching", "importing", "notebook", "numbers", "progress", "threads"],
+    ["arrays", "caching", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
     ["items"],
     ["ranking", "tokens"],
     ["datasets", "models"],
@@ -47,6 +47,7 @@ HEAVY = [
     "bm25s",
     "onnx",
     "onnxruntime",
+    "httpx",
 ]
 
 
@@ -126,7 +127,7 @@ def test_anncur_is_imported_where_there_is_no_fcntl() -> None:
 
 
 def test_the_command_line_needs_no_extra() -> None:
-    extras = ["torch", "transformers", "scipy", "matplotlib", "ir_measures", "sentence_transformers", "pandas"]
+    extras = ["torch", "transformers", "scipy", "matplotlib", "ir_measures", "sentence_transformers", "pandas", "httpx"]
     program = f"import sys; sys.modules.update(dict.fromkeys({extras})); import anncur.cli.main"
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -22,12 +22,16 @@ from anncur.errors import (
     InputError,
     InvalidTextError,
     LockedError,
+    RequestTooLargeError,
     ResumeError,
     RetrieverError,
+    ScorerBusyError,
     ScorerError,
     ScorerOutputError,
+    ScorerRefusedError,
     SpendCapError,
     StorageError,
+    TruncationWarning,
     UnknownIdError,
     UnstableScorerWarning,
 )
@@ -39,8 +43,10 @@ from anncur.progress import Progress, ProgressLike
 from anncur.ranking import Hit, Hits, Round
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.loading import RetrieverLike
-from anncur.scorers.base import PreparingScorer, Scorer, ScorerLike
+from anncur.scorers.base import PairScorer, PreparingScorer, Scorer, ScorerLike
+from anncur.scorers.cache import ScoreCache
 from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.http.judge import Judge
 from anncur.scorers.loading import load_scorer
 from anncur.scores import ScoreMatrix
 from anncur.search.adacur import Adacur
@@ -80,9 +86,11 @@ __all__ = [
     "InvalidTextError",
     "Item",
     "ItemLike",
+    "Judge",
     "Knowledge",
     "LockedError",
     "Method",
+    "PairScorer",
     "Posterior",
     "PreparingScorer",
     "Progress",
@@ -91,20 +99,25 @@ __all__ = [
     "Query",
     "QueryBlock",
     "QueryLike",
+    "RequestTooLargeError",
     "Rerank",
     "ResumeError",
     "Retriever",
     "RetrieverError",
     "RetrieverLike",
     "Round",
+    "ScoreCache",
     "ScoreMatrix",
     "Scorer",
+    "ScorerBusyError",
     "ScorerError",
     "ScorerLike",
     "ScorerOutputError",
+    "ScorerRefusedError",
     "SpendCapError",
     "StorageError",
     "Suitability",
+    "TruncationWarning",
     "TuningReport",
     "UnknownIdError",
     "UnstableScorerWarning",

@@ -81,7 +81,7 @@ class ScorerBusyError(ScorerError):
 
 
 class ScorerRefusedError(ScorerError):
-    """The scorer will never answer this request: a wrong key, an unknown model, a request that it doesn't understand."""
+    """The scorer will never answer this request: a wrong key, an unknown model, a request that it can't read."""
 
 
 class RequestTooLargeError(ScorerError):

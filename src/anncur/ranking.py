@@ -42,8 +42,9 @@ class Round:
 class Hits(Sequence[Hit]):
     """An answer: the best items first, and what it cost.
 
-    `calls` counts the pairs that were scored. `is_partial` marks an answer that budget or deadline cut short. `seconds`
-    is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
+    `calls` counts the pairs that were scored, `cached_calls` those of them that a cache had and nobody paid for, and
+    `n_requests` the requests that held some of the others. `is_partial` marks an answer that budget or deadline cut
+    short. `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
 
     hits: tuple[Hit, ...]
     query: Query
@@ -53,6 +54,8 @@ class Hits(Sequence[Hit]):
     is_partial: bool
     estimated_recall: float | None = None
     trace: tuple[Round, ...] = field(default=(), compare=False)
+    cached_calls: int = field(default=0, compare=False)
+    n_requests: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -109,6 +112,8 @@ class Hits(Sequence[Hit]):
             "method": self.method,
             "hits": [_hit_record(hit) for hit in self.hits],
             "calls": self.calls,
+            "cached_calls": self.cached_calls,
+            "n_requests": self.n_requests,
             "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "is_partial": self.is_partial,

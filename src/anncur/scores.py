@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.errors import DamagedError, FingerprintError, InputError, ResumeError, ScorerOutputError, StorageError
@@ -23,6 +24,8 @@ from anncur.items import Corpus, Item, Query, TextDigest
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
+from anncur.scorers.payment import Payments
+from anncur.waiting import run
 
 if TYPE_CHECKING:
     import tensorstore
@@ -369,19 +372,38 @@ def _fill_values(
     counter: _Counter,
     flush: _Flush,
 ) -> None:
-    """Score what is missing of a chunk, in place, query by query and request by request."""
-    step = scorer.rules.batch_size
-    for column, query in enumerate(queries):
-        missing = np.flatnonzero(np.isnan(values[:, column]))
-        for start in range(0, len(missing), step):
-            some = missing[start : start + step]
-            meter = Meter(scorer, query, items, budget=len(some))
-            try:
-                meter.score(some)
-            finally:
+    """Score what is missing of a chunk, in place, query by query, some requests at once."""
+    payments = Payments(scorer)
+    for portion in _portions(np.isnan(values), scorer):
+        meters = [Meter(queries[column], items, budget=len(rows)) for column, rows in portion]
+        try:
+            run(payments.pay([(meter, rows) for meter, (_, rows) in zip(meters, portion, strict=True)]))
+        finally:
+            for meter, (column, _) in zip(meters, portion, strict=True):
                 _keep(values, column, meter, fingerprint=scorer.fingerprint)
-            counter.add(len(some))
-            flush()
+        for meter in meters:
+            if meter.failure is not None:
+                raise meter.failure
+        counter.add(sum(len(rows) for _, rows in portion))
+        flush()
+
+
+def _portions(is_missing: NDArray[np.bool_], scorer: GuardedScorer) -> Iterator[list[tuple[int, Positions]]]:
+    """What is missing of each column, in portions of as many pairs as are asked for at once."""
+    most = scorer.rules.batch_size
+    at_once = room = most * scorer.rules.concurrency
+    portion: list[tuple[int, Positions]] = []
+    for column in range(is_missing.shape[1]):
+        rows = np.flatnonzero(is_missing[:, column])
+        while len(rows):
+            some = rows[: room if scorer.mixes_queries else most]
+            portion.append((column, some))
+            rows, room = rows[len(some) :], room - (len(some) if scorer.mixes_queries else most)
+            if room <= 0:
+                yield portion
+                portion, room = [], at_once
+    if portion:
+        yield portion
 
 
 def _keep(values: FloatMatrix, column: int, meter: Meter, *, fingerprint: str) -> None:

@@ -250,7 +250,7 @@ def test_ctrl_c_keeps_what_was_paid_for() -> None:
         return lengths(pairs)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        build(scorer)
+        build(anncur.load_scorer(scorer, batch_size=3))
     kept = caught.value.kept  # type: ignore[attr-defined]
     assert kept.n_missing == 3
 

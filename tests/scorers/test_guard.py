@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ import pytest
 import anncur
 from anncur.cli.options import open_index
 from anncur.errors import DeadlineError, InputError, ScorerError, ScorerOutputError, SpendCapError
-from anncur.scorers.base import CallableScorer
-from anncur.scorers.guard import CallRules, Deadline, GuardedScorer
+from anncur.scorers.guard import CallRules, Deadline
 
 QUERY = anncur.Query("q")
 ITEMS = [anncur.Item(str(n), f"item {n}") for n in range(4)]
@@ -93,7 +92,7 @@ def test_an_exception_of_the_scorer_becomes_ours_and_keeps_its_cause() -> None:
     assert isinstance(caught.value.__cause__, ConnectionError)
 
 
-def failing(times: int) -> CallableScorer:
+def failing(times: int) -> Callable[[list[tuple[str, str]]], list[float]]:
     left = [times]
 
     def scorer(pairs: list[tuple[str, str]]) -> list[float]:
@@ -102,43 +101,50 @@ def failing(times: int) -> CallableScorer:
             raise TimeoutError("slow service")
         return [0.0] * len(pairs)
 
-    return CallableScorer(scorer)
+    return scorer
 
 
-def test_a_failing_request_is_tried_again_after_ever_longer_waits() -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long was waited, in no time."""
     waits: list[float] = []
-    guarded = GuardedScorer(failing(3), CallRules(retries=3, retry_wait=1.0), sleep=waits.append)
+    monkeypatch.setattr("anncur.waiting.time.sleep", waits.append)
+    return waits
+
+
+def test_a_failing_request_is_tried_again_after_ever_longer_waits(waits: list[float]) -> None:
+    guarded = anncur.load_scorer(failing(3), retries=3, retry_wait=1.0)
     assert guarded.score(QUERY, ITEMS).tolist() == [0.0] * 4
     assert len(waits) == 3
     assert all(low <= wait <= high for wait, (low, high) in zip(waits, [(0.5, 1), (1, 2), (2, 4)], strict=True))
     assert guarded.calls_made == 16
 
 
-def test_waits_are_capped() -> None:
-    waits: list[float] = []
+def test_waits_are_capped(waits: list[float]) -> None:
     rules = CallRules(retries=6, retry_wait=1.0, max_wait=2.0)
-    GuardedScorer(failing(6), rules, sleep=waits.append).score(QUERY, ITEMS)
+    anncur.load_scorer(failing(6)).with_rules(rules).score(QUERY, ITEMS)
     assert max(waits) <= 2.0
 
 
+@pytest.mark.usefixtures("waits")
 def test_after_the_last_try_the_error_goes_up() -> None:
-    guarded = GuardedScorer(failing(3), CallRules(retries=2), sleep=lambda _: None)
+    guarded = anncur.load_scorer(failing(3), retries=2)
     with pytest.raises(ScorerError, match="TimeoutError: slow service"):
         guarded.score(QUERY, ITEMS)
     assert guarded.calls_made == 12
 
 
-def test_no_wait_goes_past_the_deadline() -> None:
-    waits: list[float] = []
-    guarded = GuardedScorer(failing(3), CallRules(retries=3, retry_wait=10.0), sleep=waits.append)
+def test_no_wait_goes_past_the_deadline(waits: list[float]) -> None:
+    guarded = anncur.load_scorer(failing(3), retries=3, retry_wait=10.0)
     with pytest.raises(DeadlineError):
         guarded.score(QUERY, ITEMS, deadline=Deadline(1.0))
     assert waits == []
 
 
+@pytest.mark.usefixtures("waits")
 def test_a_bad_answer_is_tried_again_too() -> None:
     answers = iter([None, ["high"] * 4, [1.0, 2.0, 3.0, 4.0]])
-    guarded = GuardedScorer(CallableScorer(lambda _: next(answers)), CallRules(retries=2), sleep=lambda _: None)
+    guarded = anncur.load_scorer(lambda _: next(answers), retries=2)
     assert guarded.score(QUERY, ITEMS).tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
@@ -199,7 +205,8 @@ def test_lower_is_better_turns_the_scores_around() -> None:
     "rules",
     [
         {"batch_size": 0}, {"batch_size": 1.5}, {"batch_size": "32"}, {"retries": -1}, {"retries": 0.5},
-        {"max_calls": 0}, {"retry_wait": -1.0}, {"retry_wait": float("nan")}, {"higher_is_better": "no"},
+        {"max_calls": 0}, {"concurrency": 0}, {"requests_per_minute": 0}, {"pairs_per_minute": 0.5},
+        {"retry_wait": -1.0}, {"retry_wait": float("nan")}, {"higher_is_better": "no"},
     ],
 )  # fmt: skip
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
@@ -229,12 +236,13 @@ class LostList:
         raise RuntimeError("the device is gone")
 
 
+@pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize("answer", [LostTensor([]), LostList()])
 def test_an_answer_that_fails_when_it_is_read_is_a_failing_scorer_and_tried_again(answer: object) -> None:
     with pytest.raises(ScorerError, match="RuntimeError: the device is gone"):
         anncur.load_scorer(lambda _: answer).score(QUERY, ITEMS)
     answers = iter([answer, [1.0, 2.0, 3.0, 4.0]])
-    guarded = GuardedScorer(CallableScorer(lambda _: next(answers)), CallRules(retries=1), sleep=lambda _: None)
+    guarded = anncur.load_scorer(lambda _: next(answers), retries=1)
     assert guarded.score(QUERY, ITEMS).tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
@@ -258,7 +266,7 @@ def test_a_single_pair_is_counted_in_the_singular() -> None:
     with pytest.raises(SpendCapError, match=r"1 more pair would exceed the cap of 1 pair for .* \(1 was scored\)"):
         guarded.score(QUERY, ITEMS[:1])
     with pytest.raises(ScorerError, match="on 1 pair of 'q'"):
-        GuardedScorer(failing(1), CallRules()).score(QUERY, ITEMS[:1])
+        anncur.load_scorer(failing(1)).score(QUERY, ITEMS[:1])
 
 
 @pytest.fixture
@@ -270,11 +278,13 @@ def nameless(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("rule", ["retries", "max_calls", "threads"])
+@pytest.mark.parametrize("rule", [{"retries": 3}, {"max_calls": 3}, {"threads": 3}, {"rules": ["concurrency=3"]}])
 @pytest.mark.parametrize("name", [None, ""])
-def test_rules_for_a_scorer_without_a_name_ask_for_the_scorer(nameless: Path, rule: str, name: str | None) -> None:
+def test_rules_for_a_scorer_without_a_name_ask_for_the_scorer(
+    nameless: Path, rule: dict[str, Any], name: str | None
+) -> None:
     with pytest.raises(InputError, match="has no name to load it by; pass --scorer"):
-        open_index(nameless, name, **{rule: 3})
+        open_index(nameless, name, **rule)
 
 
 @pytest.mark.parametrize("name", [None, ""])

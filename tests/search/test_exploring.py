@@ -10,7 +10,9 @@ import pytest
 import anncur
 from anncur.items import Corpus, Query
 from anncur.scorers.meter import Meter
+from anncur.scorers.payment import Payments
 from anncur.search.loop import Run, explore, n_explored
+from anncur.waiting import run
 from worlds import World, low_rank_scores
 
 BUDGETS = range(1, 61)
@@ -68,8 +70,8 @@ def test_exploring_takes_its_share_after_a_method_that_stopped_early() -> None:
 def explored(budget: int, share: float, *, n_taken: int) -> int:
     """How many pairs are scored at random after a method took some."""
     corpus = Corpus([f"item {number}" for number in range(60)])
-    scorer = anncur.load_scorer(lambda pairs: [0.0] * len(pairs))
-    meter = Meter(scorer, Query("q"), corpus, budget=budget)
-    meter.score(np.arange(n_taken))
-    explore([Run(meter)], n_items=60, share=share, seed=0)
+    payments = Payments(anncur.load_scorer(lambda pairs: [0.0] * len(pairs)))
+    meter = Meter(Query("q"), corpus, budget=budget)
+    run(payments.pay([(meter, np.arange(n_taken))]))
+    run(explore([Run(meter)], payments, n_items=60, share=share, seed=0))
     return meter.calls - n_taken

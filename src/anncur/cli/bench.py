@@ -14,8 +14,10 @@ import typer
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import (
     BatchOption,
+    CacheOption,
     MaxCallsOption,
     RetriesOption,
+    RulesOption,
     ScorerOption,
     SeedOption,
     ThreadsOption,
@@ -121,6 +123,8 @@ def run(
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -147,7 +151,9 @@ def run(
         from anncur.evaluation.report import write_report
     chosen = choose_experiments(EXPERIMENTS, experiment or ())
     sizes = _sizes(PRESETS, preset, anchors=anchors, tests=tests, seeds=seeds)
-    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    guarded = scorer_from(
+        scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
+    )
     inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
     setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
     with show_progress(as_json=as_json) as progress:
@@ -181,6 +187,8 @@ def reproduce(
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -205,7 +213,9 @@ def reproduce(
     chosen = choose_experiments(EXPERIMENTS, experiment or ())
     whole_number("item_anchors", item_anchors, least=0)
     sizes = _sizes(PAPER_PRESETS, preset, anchors=anchors, tests=tests, seeds=seeds)
-    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    guarded = scorer_from(
+        scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
+    )
     inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
     setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
     with show_progress(as_json=as_json) as progress:

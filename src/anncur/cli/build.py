@@ -12,6 +12,7 @@ from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
     BatchOption,
+    CacheOption,
     CorpusArgument,
     EmbeddingsOption,
     IndexArgument,
@@ -21,6 +22,7 @@ from anncur.cli.options import (
     OwnQueriesOption,
     OwnScorerOption,
     RetriesOption,
+    RulesOption,
     ScorerOption,
     SeedOption,
     ThreadsOption,
@@ -70,6 +72,8 @@ def build(
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -88,7 +92,9 @@ def build(
     - `anncur build corpus.jsonl --queries q.txt --out my.anncur --scorer my_module:scorer --shard 0/4`
     - `anncur build corpus.jsonl --out my.anncur --embeddings corpus.npy --embed-queries my_module:embed`
     """
-    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    guarded = scorer_from(
+        scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
+    )
     with show_progress(as_json=as_json) as progress:
         index = Index.build(
             read_items(corpus),
@@ -124,6 +130,8 @@ def add(
     scorer: OwnScorerOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -135,7 +143,7 @@ def add(
     - `anncur add my.anncur new.jsonl`
     - `anncur add my.anncur new.jsonl --embeddings new.npy`
     """
-    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads)
+    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
     with show_progress(as_json=as_json) as progress:
         opened.add(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
     _show(opened, index, as_json=as_json)

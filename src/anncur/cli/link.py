@@ -10,7 +10,15 @@ import typer
 from rich.table import Table
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
-from anncur.cli.options import BatchOption, RetriesOption, SeedOption, ThreadsOption, scorer_from
+from anncur.cli.options import (
+    BatchOption,
+    CacheOption,
+    RetriesOption,
+    RulesOption,
+    SeedOption,
+    ThreadsOption,
+    scorer_from,
+)
 from anncur.datasets.zeshel import Zeshel, read_worlds
 
 
@@ -36,6 +44,8 @@ def link(
     ] = False,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -60,7 +70,8 @@ def link(
     with show_progress(as_json=as_json) as progress:
         rankers = {
             name: linking.by_scorer(
-                scorer_from(name, batch_size=batch_size, retries=retries, threads=threads), progress
+                scorer_from(name, batch_size=batch_size, retries=retries, threads=threads, rules=rule, cache=cache),
+                progress,
             )
             for name in scorer or ["builtin"]
         }

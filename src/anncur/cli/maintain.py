@@ -10,11 +10,13 @@ import typer
 from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
+    CacheOption,
     IndexArgument,
     MarkedOption,
     MaxCallsOption,
     OwnScorerOption,
     RetriesOption,
+    RulesOption,
     SeedOption,
     ThreadsOption,
     drawn_queries,
@@ -68,6 +70,8 @@ def verify(
     scorer: OwnScorerOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -79,7 +83,9 @@ def verify(
     - `anncur verify my.anncur`
     - `anncur verify my.anncur --repair`
     """
-    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, check=False)
+    opened = open_index(
+        index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache, check=False
+    )
     with show_progress(as_json=as_json) as progress:
         problems = opened.verify(repair=repair, progress=progress)
     if as_json:
@@ -137,6 +143,8 @@ def calibrate(
     scorer: OwnScorerOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -151,7 +159,9 @@ def calibrate(
     - `anncur calibrate my.anncur --queries queries.jsonl --n-queries 10`
     - `anncur calibrate my.anncur --queries queries.jsonl --n-queries 10 --max-calls 50000`
     """
-    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, check=False)
+    opened = open_index(
+        index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache, check=False
+    )
     chosen = drawn_queries(queries, n_queries, seed, marked=marked, option="--n-queries")
     if not as_json:
         n_pairs = len(chosen) * len(opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,8 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 
 CorpusArgument = Annotated[Path, typer.Argument(help="JSON lines with id and text, or a BEIR folder.")]
+RULES = ("concurrency", "requests-per-minute", "pairs-per-minute", "retry-wait")
+
 IndexArgument = Annotated[Path, typer.Argument(help="The folder of an index.")]
 QueriesOption = Annotated[
     Path, typer.Option("--queries", help="Anchor queries: JSON lines, a text file with one per line, or a BEIR folder.")
@@ -40,7 +42,8 @@ ScorerOption = Annotated[
     str,
     typer.Option(
         "--scorer",
-        help="builtin, a model's folder or .onnx file, package.module:name, or a sentence-transformers name.",
+        help="builtin, a model's folder or .onnx file, package.module:name, a sentence-transformers name, or an "
+        "endpoint such as cohere:MODEL, tei:URL or judge:MODEL@URL.",
     ),
 ]
 OwnScorerOption = Annotated[
@@ -49,6 +52,17 @@ OwnScorerOption = Annotated[
 BatchOption = Annotated[int | None, typer.Option("--batch-size", help="The most pairs in one request to the scorer.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", help="How often a failing request is tried again.")]
 MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="A cap on the pairs scored in this run.")]
+RulesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        help="How to ask an endpoint, as name=number: concurrency, requests-per-minute, pairs-per-minute, retry-wait. "
+        "May be repeated.",
+    ),
+]
+CacheOption = Annotated[
+    Path | None, typer.Option("--cache", help="A file that keeps every score that was paid for, and gives it again.")
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", help="Of a model in ONNX Runtime; by default all cores that may be used."),
@@ -89,10 +103,34 @@ def scorer_from(
     retries: int | None = None,
     max_calls: int | None = None,
     threads: int | None = None,
+    rules: Sequence[str] | None = None,
+    cache: Path | None = None,
 ) -> GuardedScorer:
     """Load a scorer by its name; modules in the current folder count."""
     import_from_here()
-    return load_scorer(name, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    return load_scorer(
+        name,
+        batch_size=batch_size,
+        retries=retries,
+        max_calls=max_calls,
+        threads=threads,
+        cache=cache,
+        **_parsed_rules(rules or ()),
+    )
+
+
+def _parsed_rules(rules: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for rule in rules:
+        name, _, value = rule.partition("=")
+        if name not in RULES:
+            raise InputError(f"--rule must be name=number, with one of the names {', '.join(RULES)}; got {rule!r}")
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError(f"--rule {name}=… must be a number, got {value!r}") from None
+        found[name.replace("-", "_")] = int(number) if number.is_integer() else number
+    return found
 
 
 def open_index(
@@ -102,16 +140,18 @@ def open_index(
     retries: int | None = None,
     max_calls: int | None = None,
     threads: int | None = None,
+    rules: Sequence[str] | None = None,
+    cache: Path | None = None,
     **options: Any,
 ) -> Index:
     """An index with its scorer, by name or as the index remembers it; modules in the current folder count."""
     import_from_here()
-    if retries is None and max_calls is None and threads is None:
+    if retries is None and max_calls is None and threads is None and not rules and cache is None:
         return Index.open(path, scorer or None, **options)  # which loads it when it is needed
     name = scorer or Index.open(path, check=False).info.scorer_name
     if not name:
         raise InputError(f"{path} was built with a scorer that has no name to load it by; pass --scorer")
-    loaded = load_scorer(name, retries=retries, max_calls=max_calls, threads=threads)
+    loaded = scorer_from(name, retries=retries, max_calls=max_calls, threads=threads, rules=rules, cache=cache)
     return Index.open(path, loaded, **options)
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
     BatchOption,
+    CacheOption,
     CorpusArgument,
     EmbeddingsOption,
     MarkedOption,
@@ -19,6 +20,7 @@ from anncur.cli.options import (
     NAnchorQueriesOption,
     QueriesOption,
     RetriesOption,
+    RulesOption,
     ScorerOption,
     SeedOption,
     ThreadsOption,
@@ -56,6 +58,8 @@ def plan(
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -74,7 +78,9 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --price 0.5 --seconds 20`
     - `anncur plan corpus.jsonl --queries queries.jsonl --embeddings corpus.npy --embed-queries my_module:embed`
     """
-    guarded = scorer_from(scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads)
+    guarded = scorer_from(
+        scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
+    )
     anchor_queries = drawn_queries(queries, n_anchor_queries, seed, marked=marked)
     with show_progress(as_json=as_json) as progress:
         made = make_plan(

@@ -12,10 +12,12 @@ from rich.console import Console
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
+    CacheOption,
     IndexArgument,
     MaxCallsOption,
     OwnScorerOption,
     RetriesOption,
+    RulesOption,
     SeedOption,
     ThreadsOption,
     open_index,
@@ -51,7 +53,15 @@ def search(
     ] = None,
     max_budget: Annotated[int | None, typer.Option("--max-budget", help="The most pairs to reach it.")] = None,
     method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
-    deadline_ms: Annotated[float | None, typer.Option("--deadline-ms", help="Start no request after that.")] = None,
+    max_rounds: Annotated[
+        int | None, typer.Option("--max-rounds", help="The most rounds, each of which waits for the scorer.")
+    ] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option("--deadline-ms", help="Start no request that wouldn't be answered by then.")
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", help="Only items with this score or a better one.")
+    ] = None,
     log_queries: Annotated[
         int, typer.Option("--log-queries", help="Log the query and its scores for `anncur learn`: at most this many.")
     ] = 0,
@@ -64,6 +74,8 @@ def search(
     scorer: OwnScorerOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
     threads: ThreadsOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -85,6 +97,8 @@ def search(
         retries=retries,
         max_calls=max_calls,
         threads=threads,
+        rules=rule,
+        cache=cache,
         log_queries=log_queries,
         explore=explore,
     )
@@ -96,7 +110,9 @@ def search(
             method,
             target_recall=target_recall,
             max_budget=max_budget,
+            max_rounds=max_rounds,
             deadline_ms=deadline_ms,
+            min_score=min_score,
             seed=seed,
             progress=progress if out is not None else False,
         )

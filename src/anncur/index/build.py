@@ -17,7 +17,7 @@ from anncur.progress import Progress
 from anncur.retrievers.base import FittedRetriever, Retriever
 from anncur.retrievers.loading import is_foreign, load_models
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.meter import Meter
+from anncur.scorers.payment import score_again
 from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ItemsAt, ScoreMatrix
 
@@ -84,7 +84,7 @@ def check_stability(
     items = Corpus(item for position in positions.tolist() for item in items_at(position, position + 1))
     watch.observe(queries[0], positions, matrix.rows(positions)[:, 0].astype(np.float64))
     try:
-        again = Meter(scorer, queries[0], items, budget=len(positions)).score(np.arange(len(positions)))
+        again = score_again(scorer, queries[0], items, np.arange(len(positions)))
     except ScorerError as error:
         warnings.warn(f"could not check whether the scorer is stable: {error}", AnncurWarning, stacklevel=3)
     else:

@@ -8,6 +8,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from anncur.index.encoding import without_arrays
 from anncur.index.folder import FolderBackend
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryBackend, build_in_memory
-from anncur.index.scorer import IndexScorer
+from anncur.index.scorer import IndexScorer, cache_file
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.index.snapshot import Snapshot
 from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items, is_taken
@@ -50,6 +51,7 @@ from anncur.search.base import Method
 from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.methods import DEFAULT_METHOD
 from anncur.search.settings import Tuned
+from anncur.waiting import AWAITING, BLOCKING, Waiting, run
 
 LOG = logging.getLogger("anncur")
 
@@ -106,6 +108,7 @@ class Index:
         dtype: str = "float32",
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
+        cache: str | Path | bool = False,
         shard: tuple[int, int] | None = None,
         scorer_name: str = "",
         log_queries: int = 0,
@@ -115,36 +118,36 @@ class Index:
     ) -> Index:
         """Score all items for the anchor queries, and tune searches on that.
 
-        With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run again;
-        without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query that is given
-        twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", "rrf", the folder of a dual encoder,
-        "package.module:name"), objects, or functions of a query and all items that give a number for each; by default
-        "bm25" and an embedding retriever, if one is at hand. `embeddings` of your own make the retriever "embeddings":
-        an array with a row for each item, or a function of a list of items; `embed_queries` is a function of a list of
-        queries that gives a row for each, or its "package.module:name", which the index remembers. Without it, queries
-        bring their own: `Query(text, embedding=…)`. What retrievers derive from items is stored with them.
-        `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are stored as `dtype`, float32
-        or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
-        `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
-        `scorer_name`, or the name that the scorer was loaded by. `log_queries` and `explore` are as for `open`.
-        `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are scored
-        twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C
-        included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is scored,
-        and searches work from the first query on; two or more raise recall, four or more are tuned on. `progress`
-        shows how far work is: by default when it takes longer than two seconds, True always, False never, or a function
-        of stage, done and total."""
+        With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run
+        again; without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query
+        that is given twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", "rrf", the folder of a
+        dual encoder, "package.module:name"), objects, or functions of a query and all items that give a number for
+        each; by default "bm25" and an embedding retriever, if one is at hand. `embeddings` of your own make the
+        retriever "embeddings": an array with a row for each item, or a function of a list of items; `embed_queries`
+        is a function of a list of queries that gives a row for each, or its "package.module:name", which the index
+        remembers. Without it, queries bring their own: `Query(text, embedding=…)`. What retrievers derive from items
+        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are
+        stored as `dtype`, float32 or float16, in chunks of `items_per_chunk` items. Several processes can build one
+        index: each with `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it.
+        The index remembers `scorer_name`, or the name that the scorer was loaded by. `log_queries`, `explore` and
+        `cache` are as for `open`. `exact_scores` resumes from the scores of an earlier build in memory, complete or
+        not. Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever
+        stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for. Without
+        anchor queries nothing is scored, and searches work from the first query on; two or more raise recall, four
+        or more are tuned on. `progress` shows how far work is: by default when it takes longer than two seconds,
+        True always, False never, or a function of stage, done and total."""
         check_method(anchor_method)
         log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         settings = BuildSettings(anchor_method, whole_number("seed", seed, least=0), dtype, items_per_chunk)
         check_items(items)
-        guarded = load_scorer(scorer)
+        _check_path(path, exact_scores, shard)
+        guarded = load_scorer(scorer, cache=cache_file(cache, path))
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
         chosen = chosen_retrievers(retrievers, own_embeddings(embeddings, embed_queries))
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
-        _check_path(path, exact_scores, shard)
         backend: Backend
         with showing(progress) as shown:
             request = Request(items, queries, guarded, settings, chosen, watch, shown)
@@ -169,6 +172,7 @@ class Index:
         embed_queries: EmbedQueries | str | None = None,
         log_queries: int = 0,
         explore: float | None = None,
+        cache: str | Path | bool = False,
         check: bool = True,
     ) -> Index:
         """Open the newest version of an index on disk.
@@ -181,12 +185,13 @@ class Index:
         doesn't remember its name, and `embeddings` one for items that will be added. With `log_queries`, what searches
         pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is logged unless you ask for
         it. `explore` is the share of a search's pairs that are of random items, which `learn` needs; 0.05 unless given,
-        and 0 where nothing is logged."""
+        and 0 where nothing is logged. `cache` keeps every score that is paid for, so that no pair is paid for
+        twice: True for a file in the folder of the index, or the path of one, which several indexes may share."""
         own = load_retrievers(retrievers)
         if embeddings is not None or embed_queries is not None:
             own[EMBEDDINGS] = UserRetriever(UserEmbeddings(_as_function(embeddings), embed_queries))
         backend = FolderBackend(_as_folder(path), own)
-        late_scorer = IndexScorer(scorer, backend.latest_contents)
+        late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)
         index = cls(backend, late_scorer, watch=StabilityWatch(), log_settings=log_settings)
         if check:
@@ -322,7 +327,9 @@ class Index:
         *,
         target_recall: float | None = None,
         max_budget: int | None = None,
+        max_rounds: int | None = None,
         deadline_ms: float | None = None,
+        min_score: float | None = None,
         seed: int = 0,
     ) -> Hits:
         """The k items that the scorer likes best for a query, found with at most `budget` pairs.
@@ -330,16 +337,14 @@ class Index:
         `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
         "rerank", "exhaustive", or a method object with settings of its own. With `target_recall` the search ends when
         it has probably found that share of the true top k, after at most `max_budget` pairs; an answer that didn't get
-        there is marked as partial. After `deadline_ms` no further request is started, and the best so far is returned,
-        marked as partial. If the search fails, the exception's `kept` holds the hits so far."""
-        limits = Limits(budget, target_recall, max_budget, deadline_ms)
-        try:
-            return self._search(SearchRequest([as_query(query)], k, method, limits, seed, silent))[0]
-        except BaseException as error:  # Ctrl-C too: what was paid for is the user's
-            kept = getattr(error, "kept", None)
-            if isinstance(kept, list):
-                error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
-            raise
+        there is marked as partial. More rounds find more, and each waits for the scorer: there are as many as its
+        latency allows, and at most `max_rounds`. No request is started that wouldn't be answered within `deadline_ms`:
+        the best so far is returned, marked as partial. With `min_score`, only items with that score or a better one are
+        returned, and the search ends when no other is likely to be left. If the search fails, the exception's `kept`
+        holds the hits so far."""
+        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
+        with _one_kept():
+            return run(self._search(SearchRequest([as_query(query)], k, method, limits, seed, silent), BLOCKING))[0]
 
     def search_many(
         self,
@@ -350,17 +355,64 @@ class Index:
         *,
         target_recall: float | None = None,
         max_budget: int | None = None,
+        max_rounds: int | None = None,
         deadline_ms: float | None = None,
+        min_score: float | None = None,
         seed: int = 0,
         progress: ProgressLike = None,
     ) -> list[Hits]:
         """Search for many queries, in blocks: the same answers as one by one, at less cost.
 
-        `budget` is for each query, `deadline_ms` for all of them together. If the search fails, the exception's `kept`
-        is the list of hits so far."""
-        limits = Limits(budget, target_recall, max_budget, deadline_ms)
+        `budget` is for each query, `deadline_ms` for all of them together. A request holds pairs of several queries
+        where the scorer takes them. If the scorer fails for a query, the others are answered before the error goes up;
+        the exception's `kept` is the list of hits so far."""
+        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with showing(progress) as shown:
-            return self._search(SearchRequest(as_queries(queries), k, method, limits, seed, shown))
+            return run(self._search(SearchRequest(as_queries(queries), k, method, limits, seed, shown), BLOCKING))
+
+    async def asearch(
+        self,
+        query: QueryLike,
+        k: int = 10,
+        budget: int | None = None,
+        method: str | Method = DEFAULT_METHOD,
+        *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
+        max_rounds: int | None = None,
+        deadline_ms: float | None = None,
+        min_score: float | None = None,
+        seed: int = 0,
+    ) -> Hits:
+        """The same as `search`, for callers that await.
+
+        An async scorer runs on the caller's event loop; one that blocks, and all computation, in threads. When the task
+        is cancelled, no other request is started."""
+        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
+        with _one_kept():
+            request = SearchRequest([as_query(query)], k, method, limits, seed, silent)
+            return (await self._search(request, AWAITING))[0]
+
+    async def asearch_many(
+        self,
+        queries: Iterable[QueryLike],
+        k: int = 10,
+        budget: int | None = None,
+        method: str | Method = DEFAULT_METHOD,
+        *,
+        target_recall: float | None = None,
+        max_budget: int | None = None,
+        max_rounds: int | None = None,
+        deadline_ms: float | None = None,
+        min_score: float | None = None,
+        seed: int = 0,
+        progress: ProgressLike = None,
+    ) -> list[Hits]:
+        """The same as `search_many`, for callers that await."""
+        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
+        with showing(progress) as shown:
+            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown)
+            return await self._search(request, AWAITING)
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
         """The mean recall that "posterior" had on held-out anchor queries, or on those that it was calibrated on.
@@ -434,10 +486,13 @@ class Index:
             scorer = scorer.name
         return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings)
 
-    def _search(self, request: SearchRequest) -> list[Hits]:
+    async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
+        snapshot, scorer = await waiting.compute(self._loaded, request.limits.deadline_ms is not None)
+        return await self._searcher.search(snapshot, scorer, request, waiting)
+
+    def _loaded(self, is_hurried: bool) -> tuple[Snapshot, GuardedScorer]:
         snapshot = self._current()
-        scorer = self._scorer.for_use(snapshot, is_hurried=request.limits.deadline_ms is not None)
-        return self._searcher.search(snapshot, scorer, request)
+        return snapshot, self._scorer.for_use(snapshot, is_hurried=is_hurried)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -457,6 +512,18 @@ class Index:
                 snapshot = self._snapshot or self._backend.load()
                 self._snapshot = snapshot
         return snapshot
+
+
+@contextmanager
+def _one_kept() -> Iterator[None]:
+    """Let an error of the search for one query have its hits as `kept`, not a list of them."""
+    try:
+        yield
+    except BaseException as error:  # Ctrl-C too: what was paid for is the user's
+        kept = getattr(error, "kept", None)
+        if isinstance(kept, list):
+            error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
+        raise
 
 
 def _reopen(

@@ -15,8 +15,9 @@ from anncur.index.backend import Contents
 from anncur.index.snapshot import Snapshot
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
-from anncur.scorers.meter import Meter
+from anncur.scorers.payment import score_again
 from anncur.scorers.stability import n_different
+from anncur.storage.segments import CACHE
 
 PAIRS_CHECKED = 4  # stored scores that are compared with what the scorer gives now
 
@@ -24,8 +25,11 @@ PAIRS_CHECKED = 4  # stored scores that are compared with what the scorer gives 
 class IndexScorer:
     """A scorer that was given, or that an index remembers by name. Thread-safe."""
 
-    def __init__(self, source: object, contents: Callable[[], Contents] | None = None) -> None:
+    def __init__(
+        self, source: object, contents: Callable[[], Contents] | None = None, *, cache: Path | None = None
+    ) -> None:
         self._source = source
+        self._cache = cache
         self._contents = contents  # of an index on disk, which may have been built with another scorer
         self._loaded: Cache[GuardedScorer] = Cache()
         self._is_checked = False  # two threads may both check; that only costs a few pairs
@@ -60,7 +64,7 @@ class IndexScorer:
             raise InputError(
                 f"{built.path} was built with a scorer that has no name to load it by, {built.scorer}; pass that scorer"
             )
-        scorer = load_scorer(built.scorer_name if self._source is None else self._source)
+        scorer = load_scorer(built.scorer_name if self._source is None else self._source, cache=self._cache)
         if scorer.fingerprint != built.scorer:
             raise FingerprintError(
                 f"{built.path} was built with the scorer {built.scorer}, not with {scorer.fingerprint}; open it with "
@@ -68,6 +72,15 @@ class IndexScorer:
                 f"load_scorer(…, fingerprint={built.scorer!r})"
             )
         return scorer.with_rules(replace(scorer.rules, higher_is_better=built.higher_is_better))
+
+
+def cache_file(cache: str | Path | bool, folder: str | Path | None) -> Path | None:
+    """Where scores are cached: nowhere, in the folder of an index, or at a path."""
+    if not isinstance(cache, bool):
+        return Path(cache)
+    if cache and folder is None:
+        raise InputError("an index in memory has no folder for a cache; give the path of a file: cache='scores.cache'")
+    return Path(folder) / CACHE if cache and folder is not None else None
 
 
 def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) -> bool:
@@ -79,9 +92,8 @@ def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) ->
         return True
     positions = np.unique(np.linspace(0, len(snapshot.items) - 1, PAIRS_CHECKED).astype(np.int64))
     stored = snapshot.knowledge.factors.item_vectors[:, 0]
-    meter = Meter(scorer, queries[0], snapshot.items_for(scorer.fingerprint), budget=len(positions))
     try:
-        now = meter.score(positions)
+        now = score_again(scorer, queries[0], snapshot.items_for(scorer.fingerprint), positions)
     except ScorerError:
         return False
     spread = {"lowest": float(stored.min()), "highest": float(stored.max())}

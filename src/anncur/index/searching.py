@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anncur.errors import AnncurWarning, StorageError
 from anncur.index.backend import Backend
@@ -18,14 +19,17 @@ from anncur.items import Query
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress
 from anncur.ranking import Hit, Hits, Round
-from anncur.scorers.guard import Deadline, GuardedScorer
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
+from anncur.scorers.payment import Payments
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Method, QueryBlock
 from anncur.search.limits import Limits
 from anncur.search.loop import Run, explore, n_explored, run_rounds
 from anncur.search.methods import as_method
+from anncur.search.schedule import Schedule
 from anncur.storage.query_log import LoggedSearch
+from anncur.waiting import Waiting
 
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
 PAIRS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
@@ -68,42 +72,46 @@ class Searcher:
         self._watch = watch
         self._log_settings = log_settings
 
-    def search(self, snapshot: Snapshot, scorer: GuardedScorer, request: SearchRequest) -> list[Hits]:
+    async def search(
+        self, snapshot: Snapshot, scorer: GuardedScorer, request: SearchRequest, waiting: Waiting
+    ) -> list[Hits]:
         """The answers to some queries; whatever stops it, the exception's `kept` is the list of them so far."""
         method, limits, queries = as_method(request.method), request.limits, request.queries
         limits.check_method(method)
         k, seed = whole_number("k", request.k, least=1), whole_number("seed", request.seed, least=0)
         budget = limits.budget_for(method, snapshot.knowledge, k)
-        deadline = limits.deadline()
+        payments = Payments(scorer, deadline=limits.deadline(), waiting=waiting)
         step = max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
         with keeping(answers):
             for start in range(0, len(queries), step):
-                block = QueryBlock(queries[start : start + step], k, budget, seed, limits.target_recall)
-                self._search_block(snapshot, scorer, block, method=method, deadline=deadline, answers=answers)
+                some = queries[start : start + step]
+                round_seconds = partial(payments.round_seconds, len(some))
+                schedule = Schedule(len(some), limits.max_rounds, round_seconds, payments.seconds_left)
+                block = QueryBlock(some, k, budget, seed, limits.target_recall, limits.least(scorer.sign), schedule)
+                await self._search_block(snapshot, scorer, block, method=method, payments=payments, answers=answers)
                 request.progress("searching", len(answers), len(queries))
         return answers
 
-    def _search_block(
+    async def _search_block(
         self,
         snapshot: Snapshot,
         scorer: GuardedScorer,
         block: QueryBlock,
         *,
         method: Method,
-        deadline: Deadline | None,
+        payments: Payments,
         answers: list[Hits],
     ) -> None:
         """Add the answers of a block, also when it fails half-way."""
         started = time.perf_counter()
         items = snapshot.items_for(scorer.fingerprint)
-        meters = (Meter(scorer, query, items, budget=block.budget, deadline=deadline) for query in block.queries)
-        runs = [Run(meter) for meter in meters]
+        runs = [Run(Meter(query, items, budget=block.budget)) for query in block.queries]
         share = 0.0 if method.is_exact else self._log_settings.explore
         own = replace(block, budget=block.budget - n_explored(block.budget, share))
         try:
-            run_rounds(method, own, snapshot.knowledge, runs)
-            explore(runs, n_items=len(items), share=share, seed=block.seed)
+            await run_rounds(method, own, snapshot.knowledge, runs, payments)
+            await explore(runs, payments, n_items=len(items), share=share, seed=block.seed)
         finally:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
@@ -127,7 +135,7 @@ class Searcher:
 
 
 def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, sign: float, seconds: float) -> Hits:
-    positions, exact_scores = run.best(block.k)
+    positions, exact_scores = run.best(block.k, least=block.min_score)
     found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
     n_items = len(snapshot.items)
     return Hits(
@@ -135,6 +143,8 @@ def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, si
         query=run.meter.query,
         method=method.name,
         calls=run.meter.calls,
+        cached_calls=run.meter.n_cached,
+        n_requests=run.meter.n_requests,
         seconds=seconds,
         is_partial=_is_partial(run, block, method, n_items),
         estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
@@ -145,7 +155,8 @@ def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, si
 def _is_partial(run: Run, block: QueryBlock, method: Method, n_items: int) -> bool:
     """Whether budget or deadline cut the answer short of k items, of all items where they are meant, or of a target."""
     calls = run.meter.calls
-    if run.is_cut or calls < min(block.k, n_items) or (method.is_exact and calls < n_items):
+    is_short = calls < min(block.k, n_items) and block.min_score is None
+    if run.is_cut or is_short or (method.is_exact and calls < n_items):
         return True
     is_spent = calls == block.budget < n_items
     return is_spent and block.target_recall is not None and (run.estimated_recall or 0.0) < block.target_recall

@@ -20,7 +20,7 @@ from anncur.retrievers.loading import LEAST_FUSED, RRF
 from anncur.retrievers.rrf import Rrf
 from anncur.retrievers.user_embeddings import UserRetriever
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.meter import Meter
+from anncur.scorers.payment import score_again
 from anncur.scores import ScoreMatrix, ScoreSpec
 
 MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
@@ -108,9 +108,9 @@ def score_pilot(scorer: GuardedScorer, pilot: Pilot, *, progress: Progress) -> t
 def seconds_per_pair(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> float:
     """The seconds of a pair, measured with some after one that doesn't count."""
     few = Corpus(items[:WARM_UP_PAIRS])
-    Meter(scorer, query, few, budget=1).score(np.arange(1))
+    score_again(scorer, query, few, np.arange(1))
     started = time.perf_counter()
-    Meter(scorer, query, few, budget=len(few)).score(np.arange(len(few)))
+    score_again(scorer, query, few, np.arange(len(few)))
     return (time.perf_counter() - started) / len(few)
 
 

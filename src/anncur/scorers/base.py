@@ -1,13 +1,13 @@
 """What a scorer is, and how other people's scorers become one.
 
-A scorer gives one number for a query and each of some items. Adapters here translate calling conventions and nothing
-else: `guard.py` checks the answers, retries, and caps the spend."""
+A scorer gives one number for a query and each of some items, or for pairs of several queries at once. Adapters here
+translate calling conventions and nothing else: `guard.py` checks the answers, retries, and caps the spend."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -17,6 +17,7 @@ from anncur.errors import InputError
 from anncur.items import Item, Query
 from anncur.tokens import PairTokenizer, Tokens
 
+Pair: TypeAlias = tuple[Query, Item]
 TextPair: TypeAlias = tuple[str, str]  # the query's marked text and the item's full text
 
 
@@ -25,12 +26,21 @@ class Scorer(Protocol):
     """Scores items for a query.
 
     `fingerprint` names the scorer: two scorers with the same fingerprint give the same scores. `score` returns one
-    finite number per item, in the order of the items."""
+    finite number per item, in the order of the items. It may be async."""
 
     @property
     def fingerprint(self) -> str: ...
 
     def score(self, query: Query, items: Sequence[Item], /) -> Any: ...
+
+
+class PairScorer(Protocol):
+    """Scores pairs, also of several queries at once. `score_pairs` may be async."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def score_pairs(self, pairs: Sequence[Pair], /) -> Any: ...
 
 
 class Predictor(Protocol):
@@ -40,7 +50,7 @@ class Predictor(Protocol):
 
 
 # what `load_scorer` takes: a name or a path, an object, or a callable over pairs
-ScorerLike: TypeAlias = "str | Path | Scorer | Predictor | Callable[[list[TextPair]], Any] | Any"
+ScorerLike: TypeAlias = "str | Path | Scorer | PairScorer | Predictor | Callable[[list[TextPair]], Any] | Any"
 
 
 class PreparingScorer(Scorer, Protocol):
@@ -67,63 +77,48 @@ class TokenScorer(Scorer, Protocol):
         ...
 
 
-class CallableScorer:
-    """A callable over a list of (query text, item text) pairs."""
+class TextPairScorer:
+    """A callable over a list of (query text, item text) pairs, or the `predict` of an object."""
 
-    def __init__(self, function: Callable[[list[TextPair]], Any]) -> None:
-        self._function = function
-        self.fingerprint = fingerprint_of(function)
-        self.is_known_by_name = not _has_fingerprint(function)
+    def __init__(self, thing: Any, function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
+        self._function = functools.partial(function, **options) if options else function
+        self.fingerprint = fingerprint_of(thing)
+        self.is_known_by_name = not _has_fingerprint(thing)
 
-    def score(self, query: Query, items: Sequence[Item]) -> Any:
-        return self._function(text_pairs(query, items))
-
-
-class PredictScorer:
-    """An object with `predict(pairs)`, such as a sentence-transformers CrossEncoder, called for raw scores."""
-
-    def __init__(self, model: Any) -> None:
-        self._predict = model.predict
-        self._options = _quiet_and_raw(model.predict)
-        self.fingerprint = fingerprint_of(model)
-        self.is_known_by_name = not _has_fingerprint(model)
-
-    def score(self, query: Query, items: Sequence[Item]) -> Any:
-        return self._predict(text_pairs(query, items), **self._options)
+    def score_pairs(self, pairs: Sequence[Pair]) -> Any:
+        return self._function(text_pairs(pairs))
 
 
 class ObjectScorer:
-    """An object with `score(query, items)` that gives itself no fingerprint."""
+    """An object with `score(query, items)` or `score_pairs(pairs)` that gives itself no fingerprint."""
 
     def __init__(self, scorer: Any) -> None:
-        self._score = scorer.score
         self.fingerprint = fingerprint_of(scorer)
         self.is_known_by_name = True
-        if callable(getattr(scorer, "prepare", None)):
-            self.prepare = scorer.prepare
-
-    def score(self, query: Query, items: Sequence[Item]) -> Any:
-        return self._score(query, items)
+        for name in ("score", "score_pairs", "prepare"):
+            if callable(getattr(scorer, name, None)):
+                setattr(self, name, getattr(scorer, name))
 
 
-def as_scorer(thing: object) -> Scorer:
-    """Adapt an object with `score(query, items)` or `predict(pairs)`, or a callable over text pairs."""
-    if callable(getattr(thing, "score", None)) and not isinstance(thing, type):
-        return thing if _has_fingerprint(thing) and isinstance(thing, Scorer) else ObjectScorer(thing)
-    if callable(getattr(thing, "predict", None)) and not isinstance(thing, type):
-        return PredictScorer(thing)
-    if callable(thing) and not isinstance(thing, type):
-        return CallableScorer(thing)
+def as_scorer(thing: object) -> Scorer | PairScorer:
+    """Adapt an object with `score_pairs(pairs)`, `score(query, items)` or `predict(pairs)`, or a callable over text
+    pairs."""
+    if not isinstance(thing, type):
+        if any(callable(getattr(thing, name, None)) for name in ("score_pairs", "score")):
+            return thing if _has_fingerprint(thing) else ObjectScorer(thing)  # type: ignore[return-value]
+        if callable(predict := getattr(thing, "predict", None)):
+            return TextPairScorer(thing, predict, _quiet_and_raw(predict))
+        if callable(thing):
+            return TextPairScorer(thing, thing)
     raise InputError(
-        f"a scorer must be a callable over (query text, item text) pairs, or an object with predict(pairs) or "
-        f"score(query, items), got {thing!r}"
+        f"a scorer must be a callable over (query text, item text) pairs, or an object with predict(pairs), "
+        f"score(query, items) or score_pairs(pairs), got {thing!r}"
     )
 
 
-def text_pairs(query: Query, items: Sequence[Item]) -> list[TextPair]:
+def text_pairs(pairs: Sequence[Pair]) -> list[TextPair]:
     """What scorers over text see."""
-    query_text = query.marked_text
-    return [(query_text, item.full_text) for item in items]
+    return [(query.marked_text, item.full_text) for query, item in pairs]
 
 
 def with_prepared(items: Sequence[Item], values: Sequence[bytes]) -> list[Item]:

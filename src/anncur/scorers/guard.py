@@ -1,6 +1,8 @@
-"""Calls a scorer carefully: retries, caps the spend, checks the answer, and turns it so that higher is better.
+"""Asks a scorer carefully: keeps its limits, retries, caps the spend, checks the answer, and turns it so that higher is
+better.
 
-Every call to foreign scoring code goes through `GuardedScorer.score`. Budgets per query are the meter's business."""
+Every request to foreign scoring code goes through `GuardedScorer.ask`. Which pairs go into a request is decided in
+`payment.py`; budgets per query are the meter's business."""
 
 from __future__ import annotations
 
@@ -22,25 +24,33 @@ from anncur.errors import (
     DeadlineError,
     FingerprintError,
     InputError,
+    RequestTooLargeError,
+    ScorerBusyError,
     ScorerError,
     ScorerOutputError,
+    ScorerRefusedError,
     SpendCapError,
 )
 from anncur.items import Item, Query
 from anncur.numbers import number, whole_number
-from anncur.scorers.base import Scorer
+from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
+from anncur.scorers.cache import ScoreCache
+from anncur.scorers.pace import Pace, RateLimit
+from anncur.waiting import BLOCKING, Waiting, run
 
 LOG = logging.getLogger("anncur")
+NOT_WORTH_RETRYING = (SpendCapError, FingerprintError, ScorerRefusedError, RequestTooLargeError)
 PREPARED_AT_ONCE = 2048  # items; enough for a tokeniser to use its threads well
 
 
 @dataclass(frozen=True)
 class CallRules:
-    """How to call a scorer.
+    """How to ask a scorer.
 
-    `batch_size` is the most pairs in one request. A request that raises is tried again up to `retries` times, after
-    `retry_wait` seconds, doubled each time and at most `max_wait`, with jitter. `max_calls` caps the pairs that the
-    scorer is ever asked for, retries included: the cap on spend."""
+    `batch_size` is the most pairs in one request, and `concurrency` the most requests at once. A request that raises is
+    tried again up to `retries` times, after `retry_wait` seconds, doubled each time and at most `max_wait`, with
+    jitter, or when the scorer asks for it. `max_calls` caps the pairs that the scorer is ever asked for, retries
+    included: the cap on spend. `requests_per_minute` and `pairs_per_minute` are never exceeded."""
 
     higher_is_better: bool = True
     batch_size: int = 128
@@ -48,15 +58,24 @@ class CallRules:
     retry_wait: float = 0.5
     max_wait: float = 30.0
     max_calls: int | None = None
+    concurrency: int = 1
+    requests_per_minute: float | None = None
+    pairs_per_minute: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.higher_is_better, bool):
             raise InputError(f"higher_is_better must be True or False, got {self.higher_is_better!r}")
-        least = {"batch_size": 1, "retries": 0} | ({} if self.max_calls is None else {"max_calls": 1})
-        for name in least:  # kept as plain numbers, which any format can hold
+        least = {"batch_size": 1, "retries": 0, "max_calls": 1, "concurrency": 1}
+        for name in least.keys() - self._unlimited:  # kept as plain numbers, which any format can hold
             object.__setattr__(self, name, int(whole_number(name, getattr(self, name), least=least[name])))
-        for name in ("retry_wait", "max_wait"):
-            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
+        lowest = {"retry_wait": 0, "max_wait": 0, "requests_per_minute": 0.01, "pairs_per_minute": 1}
+        for name in lowest.keys() - self._unlimited:
+            object.__setattr__(self, name, number(name, getattr(self, name), least=lowest[name]))
+
+    @property
+    def _unlimited(self) -> set[str]:
+        limits = ("max_calls", "requests_per_minute", "pairs_per_minute")
+        return {name for name in limits if getattr(self, name) is None}
 
 
 class Deadline:
@@ -70,6 +89,10 @@ class Deadline:
     def seconds_left(self) -> float:
         """Below zero once it has passed."""
         return self._end - self._clock()
+
+    def extend(self, seconds: float) -> None:
+        """Let it come later."""
+        self._end += seconds
 
 
 class Spend:
@@ -93,36 +116,55 @@ class Spend:
         return Spend, ()  # another process counts for itself
 
 
+class Shared:
+    """What counts for a scorer, whatever rules it is seen through: spend, pace, and what it takes at once."""
+
+    def __init__(self) -> None:
+        self.spend = Spend()
+        self.pace = Pace()
+        self.most_pairs: float = math.inf  # in a request; fewer after one was too large
+
+    def __reduce__(self) -> tuple[type[Shared], tuple[()]]:
+        return Shared, ()  # another process counts for itself
+
+
 class GuardedScorer:
     """A scorer with its rules; safe to share between threads if the scorer is."""
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: Scorer | PairScorer,
         rules: CallRules,
         *,
         name: str = "",
         fingerprint: str | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        spend: Spend | None = None,
+        shared: Shared | None = None,
+        cache: ScoreCache | None = None,
     ) -> None:
-        self._scorer = scorer
+        self._scorer: Any = scorer
         self.name = name  # to load it by again, if it has one
         self._fingerprint = fingerprint
-        self._sleep = sleep
         self._jitter = random.Random()
-        self._spend = spend or Spend()
+        self._shared = shared or Shared()
+        self._limits = [
+            (RateLimit(most), is_for_pairs)
+            for most, is_for_pairs in ((rules.requests_per_minute, False), (rules.pairs_per_minute, True))
+            if most is not None
+        ]
+        self.cache = cache
         self.rules = rules
 
-    def with_rules(self, rules: CallRules, *, fingerprint: str | None = None) -> GuardedScorer:
+    def with_rules(
+        self, rules: CallRules, *, fingerprint: str | None = None, cache: ScoreCache | None = None
+    ) -> GuardedScorer:
         """The same scorer under other rules; what it was asked for before still counts."""
         return GuardedScorer(
             self._scorer,
             rules,
             name=self.name,
             fingerprint=fingerprint or self._fingerprint,
-            sleep=self._sleep,
-            spend=self._spend,
+            shared=self._shared,
+            cache=self.cache if cache is None else cache,
         )
 
     @property
@@ -144,28 +186,59 @@ class GuardedScorer:
     @property
     def calls_made(self) -> int:
         """Pairs that the scorer has been asked for, retries included."""
-        return self._spend.n_pairs
+        return self._shared.spend.n_pairs
 
     @property
     def calls_left(self) -> float:
         """Pairs that the cap on spend still allows; infinite without a cap."""
-        return math.inf if self.rules.max_calls is None else self.rules.max_calls - self._spend.n_pairs
+        return math.inf if self.rules.max_calls is None else self.rules.max_calls - self._shared.spend.n_pairs
 
     @property
     def sign(self) -> float:
         """What our scores (higher is better) are multiplied with to give the scorer's own."""
         return 1.0 if self.rules.higher_is_better else -1.0
 
+    @property
+    def spent(self) -> dict[str, float]:
+        """What an endpoint has billed, in its own units; empty where it tells nothing."""
+        return dict(getattr(self._scorer, "spent", {}))
+
+    @property
+    def pace(self) -> Pace:
+        """How fast it answers."""
+        return self._shared.pace
+
+    @property
+    def most_pairs(self) -> int:
+        """The most pairs for one request, at least one."""
+        return max(1, int(min(self.rules.batch_size, self._shared.most_pairs, self.calls_left)))
+
+    @property
+    def mixes_queries(self) -> bool:
+        """Whether a request may hold pairs of several queries."""
+        return callable(getattr(self._scorer, "score_pairs", None))
+
     def score(self, query: Query, items: Sequence[Item], *, deadline: Deadline | None = None) -> FloatVector:
         """One finite float64 per item, higher is better."""
+        return run(self.ask([(query, item) for item in items], waiting=BLOCKING, deadline=deadline))
+
+    async def ask(self, pairs: Sequence[Pair], *, waiting: Waiting, deadline: Deadline | None = None) -> FloatVector:
+        """The exact scores of the pairs of one request: a finite float64 each, higher is better."""
         for attempt in range(self.rules.retries):
             try:
-                return self._call(query, items)
-            except (SpendCapError, FingerprintError):
+                return await self._request(pairs, waiting, deadline)
+            except NOT_WORTH_RETRYING:
                 raise
             except ScorerError as failure:
-                self._wait(attempt, deadline, failure)
-        return self._call(query, items)
+                await self._wait(attempt, failure, waiting, deadline)
+        return await self._request(pairs, waiting, deadline)
+
+    def cached(self, pairs: Sequence[Pair]) -> list[float | None]:
+        """The exact scores that the cache has, higher is better."""
+        if self.cache is None or not pairs:
+            return [None] * len(pairs)
+        found = self.cache.get(self.fingerprint, text_pairs(pairs))
+        return [None if score is None else self.sign * score for score in found]
 
     def prepare(self, items: Sequence[Item]) -> list[bytes]:
         """What the scorer makes of items once, a value for each; empty values if it can't prepare."""
@@ -176,7 +249,7 @@ class GuardedScorer:
 
     def _prepare(self, items: Sequence[Item]) -> list[bytes]:
         with self._foreign(f"to prepare {len(items)} items"):
-            values = list(self._scorer.prepare(items))  # type: ignore[attr-defined]
+            values = list(self._scorer.prepare(items))
         if len(values) != len(items) or not all(isinstance(value, bytes) for value in values):
             kinds = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ScorerOutputError(
@@ -185,14 +258,24 @@ class GuardedScorer:
             )
         return values
 
-    def _call(self, query: Query, items: Sequence[Item]) -> FloatVector:
-        self._spend.add(len(items), cap=self.rules.max_calls, fingerprint=self.fingerprint)
+    async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
+        for limit, is_for_pairs in self._limits:
+            await self._pause(limit.wait(len(pairs) if is_for_pairs else 1), waiting, deadline)
+        self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        with self._foreign(f"on {len(items)} {_pairs(len(items))} of {query.marked_text!a:.60}", remedy):
-            answer = self._scorer.score(query, items)
+        started = time.perf_counter()
+        with self._foreign(f"on {_described_pairs(pairs)}", remedy), self._learning_size(len(pairs)):
+            if self.mixes_queries:
+                answer = await waiting.call(self._scorer.score_pairs, list(pairs))
+            else:
+                answer = await waiting.call(self._scorer.score, pairs[0][0], [item for _, item in pairs])
             if isinstance(answer, Iterator):
                 answer = list(answer)  # here, because a generator fails only when it is asked
-            return self.sign * checked_scores(answer, query, items, fingerprint=self.fingerprint)
+            found = checked_scores(answer, pairs, fingerprint=self.fingerprint)
+        self._shared.pace.observe(len(pairs), time.perf_counter() - started)
+        if self.cache is not None:
+            self.cache.put(self.fingerprint, text_pairs(pairs), found.tolist())
+        return self.sign * found
 
     @contextmanager
     def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:
@@ -205,16 +288,32 @@ class GuardedScorer:
             message = f"the scorer {self.fingerprint} failed {doing} with {type(error).__name__}: {error}{remedy}"
             raise ScorerError(message) from error
 
-    def _wait(self, attempt: int, deadline: Deadline | None, failure: ScorerError) -> None:
-        wait = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
-        wait *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
-        if deadline is not None and wait >= deadline.seconds_left:
+    @contextmanager
+    def _learning_size(self, n_pairs: int) -> Iterator[None]:
+        """Make later requests smaller than one that was too large."""
+        try:
+            yield
+        except RequestTooLargeError:
+            self._shared.most_pairs = min(self._shared.most_pairs, max(1, n_pairs // 2))
+            raise
+
+    async def _wait(self, attempt: int, failure: ScorerError, waiting: Waiting, deadline: Deadline | None) -> None:
+        asked = failure.retry_after if isinstance(failure, ScorerBusyError) else None
+        backoff = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
+        backoff *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
+        LOG.warning("trying again in %.1f s: %s", wait := max(backoff, asked or 0.0), failure)
+        await self._pause(wait, waiting, deadline, failure)
+
+    async def _pause(
+        self, seconds: float, waiting: Waiting, deadline: Deadline | None, failure: ScorerError | None = None
+    ) -> None:
+        if deadline is not None and seconds >= deadline.seconds_left:
             raise DeadlineError("the deadline comes before the next try of the scorer") from failure
-        LOG.warning("trying again in %.1f s: %s", wait, failure)
-        self._sleep(wait)
+        if seconds > 0:
+            await waiting.sleep(seconds)
 
 
-def checked_scores(answer: Any, query: Query, items: Sequence[Item], *, fingerprint: str) -> FloatVector:
+def checked_scores(answer: Any, pairs: Sequence[Pair], *, fingerprint: str) -> FloatVector:
     """The scorer's answer as float64, or an error that names what is wrong with it."""
     problem = f"the scorer {fingerprint} must return one finite number per pair"
     try:
@@ -227,12 +326,13 @@ def checked_scores(answer: Any, query: Query, items: Sequence[Item], *, fingerpr
         raise ScorerOutputError(
             f"{problem}, got an array of shape {scores.shape}; of a model with several outputs, pick one"
         )
-    if len(scores) != len(items):
-        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(items)} {_pairs(len(items))}")
+    if len(scores) != len(pairs):
+        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(pairs)} {_pairs(len(pairs))}")
     if not np.isfinite(scores).all():
         where = int(np.flatnonzero(~np.isfinite(scores))[0])
+        query, item = pairs[where]
         raise ScorerOutputError(
-            f"{problem}, got {scores[where]} for item {items[where].id!a:.60} and query {query.marked_text!a:.60}"
+            f"{problem}, got {scores[where]} for item {item.id!a:.60} and query {query.marked_text!a:.60}"
         )
     return scores
 
@@ -261,6 +361,12 @@ def _numbers_only(values: Any) -> Any:
 
 def _pairs(n_pairs: int) -> str:
     return "pair" if n_pairs == 1 else "pairs"
+
+
+def _described_pairs(pairs: Sequence[Pair]) -> str:
+    texts = {query.marked_text for query, _ in pairs}
+    of = f"{texts.pop()!a:.60}" if len(texts) == 1 else f"{len(texts)} queries"
+    return f"{len(pairs)} {_pairs(len(pairs))} of {of}"
 
 
 def _described(answer: Any) -> str:

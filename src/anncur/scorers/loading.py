@@ -11,6 +11,7 @@ from anncur.importing import import_named
 from anncur.models.checkpoint import CARD
 from anncur.numbers import whole_number
 from anncur.scorers.base import ScorerLike, TokenScorer, as_scorer
+from anncur.scorers.cache import ScoreCache
 from anncur.scorers.guard import CallRules, GuardedScorer
 
 
@@ -22,21 +23,28 @@ def load_scorer(
     retries: int | None = None,
     retry_wait: float | None = None,
     max_calls: int | None = None,
+    concurrency: int | None = None,
+    requests_per_minute: float | None = None,
+    pairs_per_minute: float | None = None,
+    cache: str | Path | ScoreCache | None = None,
     fingerprint: str | None = None,
     threads: int | None = None,
 ) -> GuardedScorer:
     """Prepare a scorer for an index.
 
-    `source` is a callable over (query text, item text) pairs, an object with `predict(pairs)` or
-    `score(query, items)`, or `"package.module:name"` of one; `"builtin"`, the model that comes with anncur; an .onnx
-    file that `anncur export` wrote; a folder that `anncur train` wrote; or the name or folder of a CrossEncoder of
-    sentence-transformers. Unless `higher_is_better` is given, the scorer's own attribute of that name counts, else
+    `source` is a callable over (query text, item text) pairs, an object with `predict(pairs)`, `score(query, items)` or
+    `score_pairs(pairs)`, sync or async, or `"package.module:name"` of one; `"builtin"`, the model that comes with
+    anncur; an .onnx file that `anncur export` wrote; a folder that `anncur train` wrote; the name or folder of a
+    CrossEncoder of sentence-transformers; or an endpoint such as `"cohere:MODEL"`, `"tei:http://…"` or
+    `"judge:MODEL@URL"`. Unless `higher_is_better` is given, the scorer's own attribute of that name counts, else
     True. `batch_size` is the most pairs in one request, by default the scorer's own or 128. For paid or flaky
     scorers: a request that raises, or answers with something other than numbers, is tried again `retries` times (0),
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
-    scorer is asked for in all, retries included. `fingerprint` names the scorer, in the place of its own fingerprint
-    or qualified name: stored scores are only ever mixed with those of a scorer of the same fingerprint. Of a scorer
-    that was loaded before, what is not given stays, and what it was asked for counts.
+    scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most requests at once (1),
+    and `requests_per_minute` and `pairs_per_minute` are kept ahead of time. `cache` is a file that keeps every score
+    that was ever paid for, so that it isn't paid for again. `fingerprint` names the scorer, in the place of
+    its own fingerprint or qualified name: stored scores are only ever mixed with those of a scorer of the same
+    fingerprint. Of a scorer that was loaded before, what is not given stays, and what it was asked for counts.
     `threads` are those of a model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default
     one for each core that this process may use; scores don't depend on them."""
     given = {
@@ -45,6 +53,9 @@ def load_scorer(
         "retries": retries,
         "retry_wait": retry_wait,
         "max_calls": max_calls,
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "pairs_per_minute": pairs_per_minute,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if threads is not None:
@@ -56,14 +67,22 @@ def load_scorer(
             f"folder of a BERT that was trained here; leave them out for {source!r}"
         )
     if isinstance(found, GuardedScorer):
-        rules = replace(found.rules, **changes)
-        return found.with_rules(rules, fingerprint=fingerprint) if changes or fingerprint else found
+        if not (changes or fingerprint) and cache is None:
+            return found
+        return found.with_rules(replace(found.rules, **changes), fingerprint=fingerprint, cache=as_cache(cache))
     changes.setdefault("higher_is_better", getattr(found, "higher_is_better", True))
-    own_batch_size = getattr(found, "batch_size", None)
-    if isinstance(own_batch_size, int) and own_batch_size > 0:
-        changes.setdefault("batch_size", own_batch_size)
+    for rule, least in (("batch_size", 1), ("concurrency", 1), ("retries", 0)):
+        own = getattr(found, rule, None)
+        if isinstance(own, int) and own >= least:
+            changes.setdefault(rule, own)
     name = str(source) if isinstance(source, (str, Path)) else ""
-    return GuardedScorer(as_scorer(found), CallRules(**changes), name=name, fingerprint=fingerprint)
+    rules = CallRules(**changes)
+    return GuardedScorer(as_scorer(found), rules, name=name, fingerprint=fingerprint, cache=as_cache(cache))
+
+
+def as_cache(cache: str | Path | ScoreCache | None) -> ScoreCache | None:
+    """A cache of scores, opened by its path."""
+    return ScoreCache(cache) if isinstance(cache, (str, Path)) else cache
 
 
 def find_scorer(source: str | Path, *, threads: int | None = None) -> object:
@@ -78,7 +97,9 @@ def find_scorer(source: str | Path, *, threads: int | None = None) -> object:
     if path.is_dir():
         return open_cross_encoder(name)
     if ":" in name:
-        return import_named(name, "scorer")
+        from anncur.scorers.http.names import open_endpoint
+
+        return open_endpoint(name) or import_named(name, "scorer")
     if "/" in name and isinstance(source, str) and not name.startswith((".", "/", "~")):
         return open_cross_encoder(name)
     raise InputError(

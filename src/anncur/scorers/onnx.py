@@ -20,6 +20,7 @@ from anncur.items import Item, Query
 from anncur.models.checkpoint import ModelCard
 from anncur.models.export import CARD_KEY, N_TOKENS_KEY, TOKENIZER_KEY
 from anncur.models.session import Session
+from anncur.scorers.base import Pair
 from anncur.tokens import PairBatch, PairTokenizer, Tokens
 
 BUILTIN = Path(__file__).parent.parent / "assets" / "builtin.onnx"
@@ -55,7 +56,14 @@ class OnnxScorer:
 
     def score(self, query: Query, items: Sequence[Item]) -> NDArray[np.float32]:
         """Raw scores, one per item."""
-        return self.score_tokens([self.tokenizer.query(query)] * len(items), self._tokens(items))
+        return self.score_pairs([(query, item) for item in items])
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
+        """Raw scores, one per pair."""
+        queries = {id(query): query for query, _ in pairs}
+        tokens = {key: self.tokenizer.query(query) for key, query in queries.items()}
+        items = self._tokens([item for _, item in pairs])
+        return self.score_tokens([tokens[id(query)] for query, _ in pairs], items)
 
     def score_tokens(self, queries: Sequence[Tokens], items: Sequence[Tokens]) -> NDArray[np.float32]:
         """Raw scores of tokenised queries, each with the item at the same position."""

@@ -56,7 +56,7 @@ class Adacur:
             raise InputError("adacur needs anchor queries and this index has none; build it with some, or use rerank")
         model = knowledge.cache.get((self.name, self.cutoff), lambda: least_squares_items(vectors, cutoff=self.cutoff))
         draws = [_generator(query, block.seed) for query in block.queries]
-        sizes = even_rounds(block.budget, self.n_rounds)
+        sizes = even_rounds(block.budget, block.schedule.at_most(self.n_rounds))
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             if self.sampling == "softmax":

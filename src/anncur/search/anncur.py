@@ -36,6 +36,10 @@ class Anncur:
         factors = knowledge.factors
         if factors.n_anchor_queries == 0:
             raise InputError("anncur needs anchor queries and this index has none; build it with some, or use rerank")
+        if block.schedule.at_most(2) < 2:
+            raise InputError(
+                "anncur needs two rounds, one for anchor items and one for the best guesses; got max_rounds=1"
+            )
         split = self._split(block, knowledge)
         anchor_items = factors.anchor_order[: split.n_anchor_items]
         exact_scores = yield [Proposal(anchor_items)] * len(block.queries)

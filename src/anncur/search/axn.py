@@ -64,7 +64,7 @@ class Axn:
 
     def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
         factors, model = self._made(knowledge)
-        sizes = even_rounds(block.budget, self.n_rounds)
+        sizes = even_rounds(block.budget, block.schedule.at_most(self.n_rounds))
         first: list[Positions] = []
         dual: list[FloatMatrix] = []
         for query in block.queries:  # a row per query over all items is the largest thing here, so one at a time

@@ -15,6 +15,7 @@ only the top, so that memory stays the same for any number of items or queries i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -28,6 +29,7 @@ from anncur.items import Query
 from anncur.ranking import RunningTop
 from anncur.retrievers.base import Retriever
 from anncur.search.model import PosteriorModel, check_known
+from anncur.search.schedule import Schedule
 from anncur.search.splits import SplitTable
 
 GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
@@ -47,6 +49,7 @@ class Knowledge:
     posterior: PosteriorModel
     anchor_queries: Sequence[Query] = ()
     cache: Cache[Any] = field(default_factory=lambda: Cache(2))
+    is_used: threading.Event = field(default_factory=threading.Event)  # by a search, so that all is made and loaded
 
     def retriever(self, name: str | None = None) -> Retriever:
         """The named retriever, or the index's first."""
@@ -59,13 +62,16 @@ class Knowledge:
 class QueryBlock:
     """Some queries that are searched together; `budget` is for each of them and at most the number of items.
 
-    `seed` is for methods that draw at random. A method that estimates recall stops at `target_recall`."""
+    `seed` is for methods that draw at random. A method that estimates recall stops at `target_recall`, and one that
+    knows how sure it is stops where nothing above `min_score` is likely to be left. `schedule` limits the rounds."""
 
     queries: Sequence[Query]
     k: int
     budget: int
     seed: int = 0
     target_recall: float | None = None
+    min_score: float | None = None  # higher is better
+    schedule: Schedule = field(default_factory=Schedule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +82,7 @@ class Proposal:
     guesses: FloatVector | None = None
 
 
+# a DeadlineError comes out of the yield when time is up; a method that estimates recall may then return estimates
 Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], Sequence[float] | None]
 
 

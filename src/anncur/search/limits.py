@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from anncur.errors import InputError
@@ -20,7 +21,9 @@ class Limits:
     budget: int | None = None
     target_recall: float | None = None
     max_budget: int | None = None
+    max_rounds: int | None = None
     deadline_ms: float | None = None
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
         if self.budget is not None:
@@ -33,6 +36,11 @@ class Limits:
             whole_number("max_budget", self.max_budget, least=1)
             if self.target_recall is None:
                 raise InputError("max_budget goes with target_recall; without it, give budget")
+
+        if self.max_rounds is not None:
+            whole_number("max_rounds", self.max_rounds, least=1)
+        if self.min_score is not None:
+            number("min_score", self.min_score, least=-math.inf)
 
     def budget_for(self, method: Method, knowledge: Knowledge, k: int) -> int:
         """The most pairs for one query; at most the number of items."""
@@ -49,6 +57,10 @@ class Limits:
                 f"target_recall needs a method that estimates its recall, such as 'posterior', and {method.name} "
                 "doesn't; give budget=… instead"
             )
+
+    def least(self, sign: float) -> float | None:
+        """The lowest score of an answer, where higher is better."""
+        return None if self.min_score is None else sign * self.min_score
 
     def deadline(self) -> Deadline | None:
         """The moment after which no request is begun."""

@@ -7,15 +7,18 @@ budget: the feedback model needs scores of items that a method would never look 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 import numpy as np
 
-from anncur.arrays import NO_SCORES, FloatVector, Positions
+from anncur.arrays import FloatVector, Positions
 from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
+from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import blas_threads_for
 
@@ -32,43 +35,84 @@ class Run:
     is_cut: bool = False
     estimated_recall: float | None = None
 
-    def best(self, k: int) -> tuple[Positions, FloatVector]:
-        """The top k of everything paid for, and its exact scores."""
+    def best(self, k: int, *, least: float | None = None) -> tuple[Positions, FloatVector]:
+        """The top k of everything paid for, and its exact scores; without what is below `least`."""
         by_position = np.argsort(self.meter.positions)  # ties go to the lower position
         positions, exact_scores = self.meter.positions[by_position], self.meter.exact_scores[by_position]
         ranked = top_k(exact_scores, k)
+        if least is not None:
+            ranked = ranked[exact_scores[ranked] >= least]
         return positions[ranked], exact_scores[ranked]
 
 
-def run_rounds(method: Method, block: QueryBlock, knowledge: Knowledge, runs: Sequence[Run]) -> None:
+async def run_rounds(
+    method: Method, block: QueryBlock, knowledge: Knowledge, runs: Sequence[Run], payments: Payments
+) -> None:
     """Carry a block of queries through all rounds of a method; `runs` holds what came of each query.
 
-    When the deadline passes, the loop ends; when the scorer fails, the error goes up, and so it does when a failing
-    scorer used up all the time. Either way the runs keep what was paid for, and those with budget left are marked as
-    cut."""
-    rounds = method.rounds(block, knowledge)
-    n_products = len(block.queries) * knowledge.n_items * max(USUAL_WIDTH, knowledge.factors.n_anchor_queries)
-    is_finished = False
+    When the deadline passes, the loop ends. What the scorer fails for goes up: at once if it fails altogether, or used
+    up all the time by failing, else when the other queries are answered. Either way the runs keep what was paid for,
+    and those with budget left are marked as cut."""
+    rounds = _Rounds(method, block, knowledge)
     try:
-        for run in runs:
-            run.meter.check_deadline()
-        with blas_threads_for(n_products):  # not while the scorer works, which may need more
-            proposals = next(rounds)
-        while True:
-            exact_scores = [_pay(run, proposal) for run, proposal in zip(runs, proposals, strict=True)]
-            with blas_threads_for(n_products):
-                proposals = rounds.send(exact_scores)
-    except StopIteration as end:
-        is_finished = True
-        for run, estimate in zip(runs, end.value or (), strict=False):
-            run.estimated_recall = estimate
+        payments.check_deadline()
+        proposals = await payments.waiting.compute(rounds.begin, payments)
+        while proposals is not None:
+            exact_scores = await _pay(runs, proposals, payments)
+            proposals = await payments.waiting.compute(rounds.advance, exact_scores)
     except DeadlineError as error:  # what was found until now is the answer
         if isinstance(error.__cause__, ScorerError) and not any(run.meter.calls for run in runs):
             raise error.__cause__ from error
+        await payments.waiting.compute(rounds.cut, error)
     finally:
         rounds.close()
-        for run in runs:
-            run.is_cut = not is_finished and run.meter.remaining > 0
+        for run, estimate in zip(runs, chain(rounds.estimates, repeat(None)), strict=False):
+            run.estimated_recall = estimate
+            run.is_cut = run.meter.remaining > 0 and (not rounds.are_finished or run.meter.failure is not None)
+    for run in runs:
+        if run.meter.failure is not None:
+            raise run.meter.failure
+
+
+class _Rounds:
+    """A method's generator, and what it returned."""
+
+    def __init__(self, method: Method, block: QueryBlock, knowledge: Knowledge) -> None:
+        self._rounds = method.rounds(block, knowledge)
+        self._knowledge = knowledge
+        self._n_products = len(block.queries) * knowledge.n_items * max(USUAL_WIDTH, knowledge.factors.n_anchor_queries)
+        self.estimates: Sequence[float] = ()
+        self.are_finished = False
+
+    def begin(self, payments: Payments) -> Sequence[Proposal] | None:
+        """The first proposals. What an index makes on first use takes no time from the deadline."""
+        started = time.perf_counter()
+        proposals = self.advance(None)
+        if not self._knowledge.is_used.is_set():
+            self._knowledge.is_used.set()
+            payments.extend_deadline(time.perf_counter() - started)
+        return proposals
+
+    def advance(self, exact_scores: Sequence[FloatVector] | None) -> Sequence[Proposal] | None:
+        """The next proposals, given the exact scores of the last ones; None at the end."""
+        try:
+            with blas_threads_for(self._n_products):  # not while the scorer works, which may need more
+                return next(self._rounds) if exact_scores is None else self._rounds.send(exact_scores)
+        except StopIteration as end:
+            self.are_finished, self.estimates = True, end.value or ()
+            return None
+
+    def cut(self, error: DeadlineError) -> None:
+        """Let the method estimate what it has found, if it can."""
+        try:
+            self._rounds.throw(error)
+        except StopIteration as end:
+            self.estimates = end.value or ()
+        except DeadlineError:
+            pass
+
+    def close(self) -> None:
+        self._rounds.close()
 
 
 def n_explored(budget: int, share: float) -> int:
@@ -76,22 +120,23 @@ def n_explored(budget: int, share: float) -> int:
     return min(round(share * budget), budget - 1)
 
 
-def explore(runs: Sequence[Run], *, n_items: int, share: float, seed: int) -> None:
+async def explore(runs: Sequence[Run], payments: Payments, *, n_items: int, share: float, seed: int) -> None:
     """Let each run score items at random: all that a method with no budget left has left over, else `share` of all its
     pairs. What the deadline cuts off is left."""
+    drawn = []
     for run in runs:
-        meter = run.meter
-        wanted = min(_n_wanted(meter, share), n_items - meter.calls)
-        if run.is_cut or wanted <= 0:
-            continue
-        calls_before = meter.calls
-        positions = _draw(wanted, n_items, meter.positions, _generator(seed, meter.query.marked_text))
-        try:
-            meter.score(positions)
-        except DeadlineError:
-            return
-        finally:
-            paid, exact_scores = meter.positions[calls_before:], meter.exact_scores[calls_before:]
+        wanted = min(_n_wanted(run.meter, share), n_items - run.meter.calls)
+        if not run.is_cut and wanted > 0:
+            rng = _generator(seed, run.meter.query.marked_text)
+            drawn.append((run, _draw(wanted, n_items, run.meter.positions, rng)))
+    calls_before = [run.meter.calls for run, _ in drawn]
+    try:
+        await payments.pay([(run.meter, positions) for run, positions in drawn])
+    except DeadlineError:
+        return
+    finally:
+        for (run, _), n_before in zip(drawn, calls_before, strict=True):
+            paid, exact_scores = run.meter.positions[n_before:], run.meter.exact_scores[n_before:]
             if len(paid):
                 run.trace.append(Round(paid, None, exact_scores, is_exploring=True))
 
@@ -103,14 +148,22 @@ def _n_wanted(meter: Meter, share: float) -> int:
     return min(round(share * meter.calls / (1 - share)), meter.remaining)
 
 
-def _pay(run: Run, proposal: Proposal) -> FloatVector:
-    calls_before = run.meter.calls
-    if not len(proposal.positions):
-        return NO_SCORES
+async def _pay(runs: Sequence[Run], proposals: Sequence[Proposal], payments: Payments) -> list[FloatVector]:
+    """The exact scores of what is proposed for each query; for one that the scorer fails for, what can be had."""
+    both = [(run, proposal) for run, proposal in zip(runs, proposals, strict=True) if len(proposal.positions)]
+    asked = [(run, proposal, run.meter.calls) for run, proposal in both if run.meter.failure is None]
     try:
-        return run.meter.score(proposal.positions)
+        await payments.pay([(run.meter, proposal.positions) for run, proposal, _ in asked])
     finally:
-        run.trace.append(_round(run.meter, calls_before, proposal))
+        for run, proposal, calls_before in asked:
+            run.trace.append(_round(run.meter, calls_before, proposal))
+    return [_exact_scores(run.meter, proposal) for run, proposal in zip(runs, proposals, strict=True)]
+
+
+def _exact_scores(meter: Meter, proposal: Proposal) -> FloatVector:
+    if meter.failure is None:
+        return meter.scores_of(proposal.positions)
+    return np.zeros(len(proposal.positions)) if proposal.guesses is None else proposal.guesses  # nobody will see them
 
 
 def _round(meter: Meter, calls_before: int, proposal: Proposal) -> Round:

@@ -7,18 +7,21 @@ estimates its own recall, calibrated on held-out anchor queries."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatMatrix, FloatVector, Positions
-from anncur.errors import InputError
+from anncur.errors import DeadlineError, InputError
 from anncur.factors.posterior import ItemModel, QueryPosterior
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
+from anncur.search.calibration import Calibration
 from anncur.search.model import PosteriorModel
 from anncur.search.prior import Additive, QueryPrior
 from anncur.search.settings import PosteriorSettings
@@ -28,6 +31,7 @@ SHORTLIST_PER_K = 1.2  # more of them for each of the k
 N_DRAWS = 32  # of scores from the posterior
 N_RECALL_FEATURES = 3
 LATE_SHARE = 0.25  # of the pairs
+UNLIKELY = 0.05  # items above `min_score` that the next round is expected to find, below which there is none
 
 
 @dataclass(frozen=True)
@@ -70,22 +74,36 @@ class Posterior:
         search = PosteriorSearch(model.item_model(settings), model.prior(settings, block.queries), len(block.queries))
         active = np.arange(len(block.queries))  # the others have found enough
         estimates = np.full(len(block.queries), np.nan)
-        for size in settings.round_sizes(block.budget):
+
+        def stop(is_enough: NDArray[np.bool_]) -> None:
+            """Continue without the queries that have found enough."""
+            nonlocal active
+            search.keep(np.flatnonzero(~is_enough))
+            active = active[~is_enough]
+
+        for size in settings.round_sizes(block.budget, block.schedule):
+            if not len(active):
+                break
             proposals = search.propose(size)
-            answers = yield _for_all(proposals, active, len(block.queries))
-            positions = np.stack([proposal.positions for proposal in proposals])
-            search.observe(positions, np.stack([answers[row] for row in active.tolist()]))
-            n_scored = search.scored.shape[1]
-            if calibration.ks and (block.target_recall is not None or n_scored == block.budget):
-                features = search.recall_features(calibration.around(block.k))
-                estimates[active] = calibration.apply(features, k=block.k, n_scored=n_scored)
-            if block.target_recall is not None:
-                target, k = block.target_recall, block.k
-                is_short = ~calibration.is_enough(features, target=target, k=k, n_scored=n_scored)
-                search.keep(np.flatnonzero(is_short))
-                active = active[is_short]
+            if block.min_score is not None and search.scored.shape[1]:
+                is_enough = search.chances_above(block.min_score, proposals) < UNLIKELY
+                estimates[active] = search.estimates(calibration, block.k)
+                proposals = [proposal for proposal, skip in zip(proposals, is_enough, strict=True) if not skip]
+                stop(is_enough)
                 if not len(active):
                     break
+            try:
+                answers = yield _for_all(proposals, active, len(block.queries))
+            except DeadlineError:
+                if search.scored.shape[1]:
+                    estimates[active] = search.estimates(calibration, block.k)
+                break
+            positions = np.stack([proposal.positions for proposal in proposals])
+            search.observe(positions, np.stack([answers[row] for row in active.tolist()]))
+            if search.scored.shape[1] == block.budget or block.target_recall is not None:
+                estimates[active] = search.estimates(calibration, block.k)
+            if block.target_recall is not None:
+                stop(search.has_enough(calibration, block.k, block.target_recall))
         return estimates.tolist() if calibration.ks else None
 
     def _settings(self, model: PosteriorModel) -> PosteriorSettings:
@@ -193,6 +211,28 @@ class PosteriorSearch:
         self._posterior.keep(rows, self._prior)
         self._centre = self._centre[rows]
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
+
+    def estimates(self, calibration: Calibration, k: int) -> FloatVector:
+        """The recall to expect, (n_queries,); NaN where nothing is calibrated."""
+        if not calibration.ks:
+            return np.full(len(self.scored), np.nan)
+        features = self.recall_features(calibration.around(k))
+        return calibration.apply(features, k=k, n_scored=self.scored.shape[1])
+
+    def has_enough(self, calibration: Calibration, k: int, target: float) -> NDArray[np.bool_]:
+        """Which queries have reached a target on average, (n_queries,)."""
+        features = self.recall_features(calibration.around(k))
+        return calibration.is_enough(features, target=target, k=k, n_scored=self.scored.shape[1])
+
+    def chances_above(self, score: float, proposals: Sequence[Proposal]) -> FloatVector:
+        """How many of the proposed items are expected to have at least this score. (n_queries,)"""
+        guesses = np.stack([proposal.guesses for proposal in proposals if proposal.guesses is not None])
+        positions = np.stack([proposal.positions for proposal in proposals])
+        variances = np.diagonal(self._posterior.covariance(positions), axis1=1, axis2=2)
+        spread = np.sqrt(variances * (np.square(self._scale()) * self._misfit())[:, None])
+        chances = [0.5 * math.erfc(z / math.sqrt(2)) for z in ((score - guesses) / spread).ravel().tolist()]
+        expected: FloatVector = np.reshape(chances, guesses.shape).sum(axis=1)
+        return expected
 
     def recall_features(self, ks: Sequence[int]) -> FloatMatrix:
         """What tells how much of the true top k has been scored. (n_queries, len(ks), N_RECALL_FEATURES)

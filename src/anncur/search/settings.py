@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatVector
 from anncur.retrievers.features import DEFAULT_RETRIEVER_WEIGHT, NamedCoefficients, Regression, scaled
 from anncur.search.calibration import Calibration
+from anncur.search.schedule import Schedule
 
 KS = (1, 10, 50, 100)  # that recall is reported for
 NEVER = np.iinfo(np.int32).max  # as a number of pairs: the item wasn't found
@@ -64,14 +65,16 @@ class PosteriorSettings:
         others = ("n_initial", "min_round_size", "growth", "spreads", "level_spread", "own_share")
         return replace(self, **{name: getattr(PosteriorSettings, name) for name in others})
 
-    def round_sizes(self, budget: int) -> Iterator[int]:
-        """How many items each round scores."""
-        scored = 0
-        while scored < budget:
+    def round_sizes(self, budget: int, schedule: Schedule | None = None) -> Iterator[int]:
+        """How many items each round scores; a schedule may make them fewer and larger, each when it is asked for."""
+        n_scored, n_rounds = 0, 0
+        while n_scored < budget:
             first = self.n_initial or self.min_round_size
-            size = max(self.min_round_size, round(self.growth * scored)) if scored else first
-            yield min(size, budget - scored)
-            scored += size
+            size = max(self.min_round_size, round(self.growth * n_scored)) if n_scored else first
+            if schedule is not None:
+                size = schedule.n_pairs(size, n_scored=n_scored, n_rounds=n_rounds, budget=budget)
+            yield min(size, budget - n_scored)
+            n_scored, n_rounds = n_scored + size, n_rounds + 1
 
 
 NO_ANCHORS = PosteriorSettings(noise_share=0.2, embedding_share=1.0, retriever_weight=1.0, n_initial=10)

@@ -48,6 +48,7 @@ from anncur.storage.manifest import (
 )
 
 SPEC, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
+CACHE = "scores.cache"  # of scores, which belongs to no version; SQLite keeps files beside it
 OURS = {SEGMENTS, MANIFESTS, PILOT, LOCK}  # by one of these a folder is known for an index
 
 
@@ -149,7 +150,7 @@ def check_is_ours(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give the path of a folder to build in")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names and not names & OURS:
+    if any(not name.startswith(CACHE) for name in names) and not names & OURS:
         raise InputError(
             f"{folder} isn't empty and holds no index ({', '.join(sorted(names)[:3])}, …); build in a folder of its own"
         )

@@ -1,0 +1,106 @@
+"""How fast a scorer answers, and how often it may be asked.
+
+A request takes `latency + pairs x seconds per pair`; both are estimated from the requests so far. Limits per minute are
+kept ahead of time, so that an endpoint has nothing to refuse."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+DECAY = 0.9  # weight of what was known before each new request
+SAME_SIZE = 1e-3  # variance of sizes, in squared sizes, up to which they tell nothing of latency
+OUTLIER = 3.0  # times the expected time
+MINUTE = 60.0
+
+
+class Pace:
+    """Estimates the time of a request from those before. Thread-safe.
+
+    The first one of a process may have loaded a model: it counts only until there is another. One that took much longer
+    than expected counts as much as `OUTLIER` allows: it was somebody else who kept the machine busy, unless it happens
+    again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._first: tuple[int, float] | None = None
+        self._sums = np.zeros(5)  # decayed: of 1, pairs, seconds, pairs squared, pairs x seconds
+
+    def observe(self, n_pairs: int, seconds: float) -> None:
+        """Take in a request that was answered."""
+        with self._lock:
+            if self._first is None:
+                self._first = (n_pairs, seconds)
+                return
+            if self._sums[0]:
+                seconds = min(seconds, OUTLIER * self._expected(n_pairs))
+            new = np.array([1.0, n_pairs, seconds, n_pairs * n_pairs, n_pairs * seconds])
+            self._sums = DECAY * self._sums + new
+
+    def seconds(self, n_pairs: int) -> float | None:
+        """What a request of so many pairs would take, where anything is known.
+
+        Until requests of several sizes were seen, twice as many pairs count as twice the time, and half as many as the
+        same time."""
+        with self._lock:
+            return None if self._first is None else self._expected(n_pairs)
+
+    def _expected(self, n_pairs: int) -> float:
+        assert self._first is not None
+        weight, *sums = self._sums.tolist()
+        if not weight:
+            mean_pairs, mean_seconds, variance = float(self._first[0]), self._first[1], 0.0
+        else:
+            mean_pairs, mean_seconds, mean_square, mean_product = (total / weight for total in sums)
+            variance = mean_square - mean_pairs**2
+        if variance <= SAME_SIZE * mean_pairs**2:
+            return mean_seconds * max(1.0, n_pairs / mean_pairs)
+        slope = (mean_product - mean_pairs * mean_seconds) / variance
+        slope = min(max(slope, 0.0), mean_seconds / mean_pairs)  # neither latency nor pairs take negative time
+        return mean_seconds + slope * (n_pairs - mean_pairs)
+
+    def affordable(self, most: int, seconds: float) -> int | None:
+        """The most pairs, up to `most`, of a request that takes no longer than so many seconds, where it is known."""
+        if self.seconds(1) is None:
+            return None
+        return bisect_right(range(1, most + 1), seconds, key=lambda n_pairs: self.seconds(n_pairs) or 0.0)
+
+    def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
+        return Pace, ()  # another process measures for itself
+
+
+class RateLimit:
+    """Lets at most so many pass in any minute. Thread-safe."""
+
+    def __init__(self, per_minute: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._passed: deque[tuple[float, int]] = deque()  # when, and how many, within the last minute
+        self._n_passed = 0
+
+    def wait(self, n_wanted: int) -> float:
+        """Seconds to wait before these may pass, which are then counted as passed at that moment.
+
+        More than a minute allows pass alone, after all before them."""
+        with self._lock:
+            now = self._clock()
+            while self._passed and self._passed[0][0] <= now - MINUTE:
+                self._n_passed -= self._passed.popleft()[1]
+            moment, n_left = now, self._n_passed
+            for when, n_pairs in self._passed:
+                if n_left + n_wanted <= self.per_minute:
+                    break
+                moment, n_left = when + MINUTE, n_left - n_pairs
+            moment = max(moment, now, self._passed[-1][0] if self._passed else now)
+            self._passed.append((moment, n_wanted))
+            self._n_passed += n_wanted
+            return moment - now
+
+    def __reduce__(self) -> tuple[type[RateLimit], tuple[float]]:
+        return RateLimit, (self.per_minute,)
