@@ -32,6 +32,7 @@ N_DRAWS = 32  # of scores from the posterior
 N_RECALL_FEATURES = 3
 LATE_SHARE = 0.25  # of the pairs
 UNLIKELY = 0.05  # items above `min_score` that the next round is expected to find, below which there is none
+ROUNDS_TRIED, PAIRS_TRIED = 3, 20  # before that is to be trusted
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Posterior:
             search.keep(np.flatnonzero(~is_enough))
             active = active[~is_enough]
 
-        for size in settings.round_sizes(block.budget, block.schedule):
+        for n_rounds, size in enumerate(settings.round_sizes(block.budget, block.schedule)):
             if not len(active):
                 break
             proposals = search.propose(size)
-            if block.min_score is not None and search.scored.shape[1]:
-                is_enough = search.chances_above(block.min_score, proposals) < UNLIKELY
+            if block.min_score is not None and n_rounds >= ROUNDS_TRIED and search.scored.shape[1] >= PAIRS_TRIED:
+                is_enough = search.has_all_above(block.min_score, proposals)
                 estimates[active] = search.estimates(calibration, block.k)
                 proposals = [proposal for proposal, skip in zip(proposals, is_enough, strict=True) if not skip]
                 stop(is_enough)
@@ -224,8 +225,14 @@ class PosteriorSearch:
         features = self.recall_features(calibration.around(k))
         return calibration.is_enough(features, target=target, k=k, n_scored=self.scored.shape[1])
 
-    def chances_above(self, score: float, proposals: Sequence[Proposal]) -> FloatVector:
-        """How many of the proposed items are expected to have at least this score. (n_queries,)"""
+    def has_all_above(self, score: float, proposals: Sequence[Proposal]) -> NDArray[np.bool_]:
+        """Which queries probably have all items of at least this score: the last pairs held none, and none is expected
+        among the proposed ones. (n_queries,)"""
+        n_late = max(PAIRS_TRIED // 2, round(LATE_SHARE * self.scored.shape[1]))
+        found_none = (self.exact_scores[:, -n_late:] < score).all(axis=1)
+        return found_none & (self._n_expected_above(score, proposals) < UNLIKELY)
+
+    def _n_expected_above(self, score: float, proposals: Sequence[Proposal]) -> FloatVector:
         guesses = np.stack([proposal.guesses for proposal in proposals if proposal.guesses is not None])
         positions = np.stack([proposal.positions for proposal in proposals])
         variances = np.diagonal(self._posterior.covariance(positions), axis1=1, axis2=2)

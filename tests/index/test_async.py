@@ -1,0 +1,160 @@
+"""Searches that are awaited: the same answers, on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+import anncur
+from anncur.errors import ScorerError
+from worlds import World, low_rank_scores
+
+
+class AsyncScorer:
+    """Scores a world's pairs on the loop that awaits it."""
+
+    fingerprint = "async"
+
+    def __init__(self, world: World, *, seconds: float = 0.0, fails_for: str = "") -> None:
+        self._world, self._seconds, self._fails_for = world, seconds, fails_for
+        self.threads: set[str] = set()
+        self.n_requests = self.n_at_once = self.most_at_once = 0
+
+    async def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        self.threads.add(threading.current_thread().name)
+        self.n_requests += 1
+        self.n_at_once += 1
+        self.most_at_once = max(self.most_at_once, self.n_at_once)
+        try:
+            await asyncio.sleep(self._seconds)
+        finally:
+            self.n_at_once -= 1
+        if query.text == self._fails_for:
+            raise ConnectionError("gone")
+        answer: list[float] = self._world.scorer.score(query, items)
+        return answer
+
+
+@pytest.fixture
+def world() -> World:
+    return World(low_rank_scores(30, 80, rank=3, noise=0.2))
+
+
+def test_an_awaited_search_gives_what_a_blocking_one_gives(world: World) -> None:
+    index = world.index(20)
+    hits = index.search(world.queries[25], k=5, budget=30)
+    many = index.search_many(world.queries[20:], k=5, budget=30)
+
+    async def both() -> tuple[anncur.Hits, list[anncur.Hits]]:
+        one = await index.asearch(world.queries[25], k=5, budget=30)
+        return one, await index.asearch_many(world.queries[20:], k=5, budget=30)
+
+    assert asyncio.run(both()) == (hits, many)
+
+
+def test_an_async_scorer_runs_on_the_loop_of_the_caller(world: World) -> None:
+    scorer = AsyncScorer(world)
+    index = anncur.Index.build(world.items, scorer)
+    scorer.threads.clear()
+    asyncio.run(index.asearch(world.queries[3], k=5, budget=30))
+    assert scorer.threads == {threading.current_thread().name}
+
+
+def test_an_async_scorer_serves_searches_and_builds_that_block(world: World) -> None:
+    index = anncur.Index.build(world.items, AsyncScorer(world), world.queries[:20])
+    expected = world.index(20)
+    assert index.search(world.queries[25], k=5, budget=30).ids == expected.search(world.queries[25], k=5, budget=30).ids
+
+
+def test_an_async_function_over_text_pairs_is_a_scorer() -> None:
+    async def lengths(pairs: list[tuple[str, str]]) -> list[float]:
+        await asyncio.sleep(0)
+        return [float(len(item)) for _, item in pairs]
+
+    index = anncur.Index.build(["a", "bbb", "cc"], lengths)
+    assert index.search("q", k=3, budget=3).ids == ["1", "2", "0"]
+    assert asyncio.run(index.asearch("q", k=3, budget=3)).ids == ["1", "2", "0"]
+
+
+def test_a_scorer_that_blocks_doesnt_block_the_event_loop(world: World) -> None:
+    class Slow:
+        fingerprint = "slow"
+
+        def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+            time.sleep(0.2)
+            answer: list[float] = world.scorer.score(query, items)
+            return answer
+
+    index = anncur.Index.build(world.items, Slow())
+
+    async def longest_pause() -> float:
+        search = asyncio.create_task(index.asearch(world.queries[3], k=5, budget=20, max_rounds=2))
+        longest = 0.0
+        while not search.done():
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.perf_counter() - before)
+        await search
+        return longest
+
+    assert asyncio.run(longest_pause()) < 0.15
+
+
+def test_searches_of_several_tasks_are_under_way_at_once(world: World) -> None:
+    scorer = AsyncScorer(world, seconds=0.01)
+    index = anncur.Index.build(world.items, scorer)
+
+    async def four() -> list[anncur.Hits]:
+        return await asyncio.gather(*(index.asearch(query, k=5, budget=20) for query in world.queries[:4]))
+
+    found = asyncio.run(four())
+    assert scorer.most_at_once >= 2
+    assert [hits.ids for hits in found] == [index.search(query, k=5, budget=20).ids for query in world.queries[:4]]
+
+
+def test_requests_of_one_search_are_under_way_at_once(world: World) -> None:
+    scorer = AsyncScorer(world, seconds=0.01)
+    index = anncur.Index.build(world.items, anncur.load_scorer(scorer, concurrency=4, batch_size=5))
+    asyncio.run(index.asearch(world.queries[3], k=5, budget=40, method="rerank"))
+    assert scorer.most_at_once == 4
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_cancelling_a_task_stops_its_requests_and_keeps_what_was_paid_for(world: World, concurrency: int) -> None:
+    scorer = AsyncScorer(world, seconds=0.03)
+    index = anncur.Index.build(world.items, anncur.load_scorer(scorer, batch_size=5, concurrency=concurrency))
+
+    async def cancelled() -> anncur.Hits:
+        task = asyncio.create_task(index.asearch(world.queries[3], k=5, budget=80, method="rerank"))
+        while scorer.n_requests < 2 * concurrency:
+            await asyncio.sleep(0.002)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        kept = caught.value.kept  # type: ignore[attr-defined]
+        assert isinstance(kept, anncur.Hits)
+        return kept
+
+    kept = asyncio.run(cancelled())
+    n_requests = scorer.n_requests
+    time.sleep(0.1)
+    assert scorer.n_requests == n_requests <= 3 * concurrency
+    assert 0 < kept.calls <= 10 * concurrency
+    assert kept.is_partial
+
+
+def test_a_failure_for_one_query_leaves_the_others_answered(world: World) -> None:
+    scorer = AsyncScorer(world, fails_for=world.queries[2])
+    index = anncur.Index.build(world.items, scorer)
+    with pytest.raises(ScorerError, match="ConnectionError: gone") as caught:
+        asyncio.run(index.asearch_many(world.queries[:4], k=5, budget=20))
+    kept = caught.value.kept
+    assert isinstance(kept, list)
+    assert [hits.calls for hits in kept] == [20, 20, 0, 20]
+    assert [hits.is_partial for hits in kept] == [False, False, True, False]
+    expected = anncur.Index.build(world.items, world.scorer).search_many(world.queries[:4], k=5, budget=20)
+    assert [kept[place].ids for place in (0, 1, 3)] == [expected[place].ids for place in (0, 1, 3)]
