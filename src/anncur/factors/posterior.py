@@ -48,6 +48,10 @@ class ItemModel:
         """That of some items."""
         return ItemModel(self.offsets[items], self.vectors[items], self.noise)
 
+    def with_noise(self, variance: float) -> ItemModel:
+        """The same for scores that are noisier by this much."""
+        return replace(self, noise=self.noise + variance) if variance else self
+
     @cached_property
     def most_variance(self) -> float:
         """The largest variance of an item."""

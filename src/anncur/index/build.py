@@ -82,13 +82,15 @@ def check_stability(
         return
     positions = np.unique(np.linspace(0, matrix.spec.n_items - 1, STABILITY_CHECKS).astype(np.int64))
     items = Corpus(item for position in positions.tolist() for item in items_at(position, position + 1))
-    watch.observe(queries[0], positions, matrix.rows(positions)[:, 0].astype(np.float64))
+    before = matrix.rows(positions)[:, 0].astype(np.float64)
+    watch.observe(queries[0], positions, before)
     try:
         again = score_again(scorer, queries[0], items, np.arange(len(positions)))
     except ScorerError as error:
         warnings.warn(f"could not check whether the scorer is stable: {error}", AnncurWarning, stacklevel=3)
     else:
         watch.observe(queries[0], positions, again)
+        scorer.noise.observe_again(before, again)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from anncur.scorers.payment import Payments
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Method, QueryBlock
 from anncur.search.limits import Limits
-from anncur.search.loop import Run, explore, n_explored, run_rounds
+from anncur.search.loop import Run, expect_noise, explore, n_explored, n_repeated, repeat_best, run_rounds
 from anncur.search.methods import as_method
 from anncur.search.schedule import Schedule
 from anncur.storage.query_log import LoggedSearch
@@ -88,7 +88,10 @@ class Searcher:
                 some = queries[start : start + step]
                 round_seconds = partial(payments.round_seconds, len(some))
                 schedule = Schedule(len(some), limits.max_rounds, round_seconds, payments.seconds_left)
-                block = QueryBlock(some, k, budget, seed, limits.target_recall, limits.least(scorer.sign), schedule)
+                least, noise = limits.least(scorer.sign), scorer.noise
+                block = QueryBlock(
+                    some, k, budget, seed, limits.target_recall, least, schedule, noise.variance, noise.share
+                )
                 await self._search_block(snapshot, scorer, block, method=method, payments=payments, answers=answers)
                 request.progress("searching", len(answers), len(queries))
         return answers
@@ -108,11 +111,16 @@ class Searcher:
         items = snapshot.items_for(scorer.fingerprint)
         runs = [Run(Meter(query, items, budget=block.budget)) for query in block.queries]
         share = 0.0 if method.is_exact else self._log_settings.explore
-        own = replace(block, budget=block.budget - n_explored(block.budget, share))
+        repeats = 1 if method.is_exact else scorer.rules.repeats
+        n_best = n_repeated(block.k, block.budget, repeats)
+        n_others = n_explored(block.budget, share) + n_best * (repeats - 1)
+        own = replace(block, budget=max(1, block.budget - n_others))
         try:
             await run_rounds(method, own, snapshot.knowledge, runs, payments)
+            await repeat_best(runs, payments, n_best=n_best, n_times=repeats - 1)
             await explore(runs, payments, n_items=len(items), share=share, seed=block.seed)
         finally:
+            expect_noise(runs, block.k, n_items=len(items), noise=scorer.noise.variance)
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
@@ -142,12 +150,12 @@ def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, si
         hits=tuple(Hit(item.id, score, item) for item, score in found),
         query=run.meter.query,
         method=method.name,
-        calls=run.meter.calls,
+        calls=run.meter.calls + run.meter.n_repeated,
         cached_calls=run.meter.n_cached,
         n_requests=run.meter.n_requests,
         seconds=seconds,
         is_partial=_is_partial(run, block, method, n_items),
-        estimated_recall=1.0 if run.meter.calls == n_items else run.estimated_recall,
+        estimated_recall=run.estimated_recall,
         trace=() if method.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
     )
 

@@ -35,6 +35,7 @@ from anncur.items import Item, Query
 from anncur.numbers import number, whole_number
 from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
 from anncur.scorers.cache import ScoreCache
+from anncur.scorers.noise import Noise
 from anncur.scorers.pace import Pace, RateLimit
 from anncur.waiting import BLOCKING, Waiting, run
 
@@ -50,7 +51,8 @@ class CallRules:
     `batch_size` is the most pairs in one request, and `concurrency` the most requests at once. A request that raises is
     tried again up to `retries` times, after `retry_wait` seconds, doubled each time and at most `max_wait`, with
     jitter, or when the scorer asks for it. `max_calls` caps the pairs that the scorer is ever asked for, retries
-    included: the cap on spend. `requests_per_minute` and `pairs_per_minute` are never exceeded."""
+    included: the cap on spend. `requests_per_minute` and `pairs_per_minute` are never exceeded. A scorer
+    that answers differently to the same pair is asked `repeats` times for the best items of a search."""
 
     higher_is_better: bool = True
     batch_size: int = 128
@@ -61,11 +63,12 @@ class CallRules:
     concurrency: int = 1
     requests_per_minute: float | None = None
     pairs_per_minute: float | None = None
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.higher_is_better, bool):
             raise InputError(f"higher_is_better must be True or False, got {self.higher_is_better!r}")
-        least = {"batch_size": 1, "retries": 0, "max_calls": 1, "concurrency": 1}
+        least = {"batch_size": 1, "retries": 0, "max_calls": 1, "concurrency": 1, "repeats": 1}
         for name in least.keys() - self._unlimited:  # kept as plain numbers, which any format can hold
             object.__setattr__(self, name, int(whole_number(name, getattr(self, name), least=least[name])))
         lowest = {"retry_wait": 0, "max_wait": 0, "requests_per_minute": 0.01, "pairs_per_minute": 1}
@@ -117,11 +120,12 @@ class Spend:
 
 
 class Shared:
-    """What counts for a scorer, whatever rules it is seen through: spend, pace, and what it takes at once."""
+    """What counts for a scorer, whatever rules it is seen through: spend, pace, noise, and what it takes at once."""
 
     def __init__(self) -> None:
         self.spend = Spend()
         self.pace = Pace()
+        self.noise = Noise()
         self.most_pairs: float = math.inf  # in a request; fewer after one was too large
 
     def __reduce__(self) -> tuple[type[Shared], tuple[()]]:
@@ -209,6 +213,11 @@ class GuardedScorer:
         return self._shared.pace
 
     @property
+    def noise(self) -> Noise:
+        """How much its answers to the same pair differ."""
+        return self._shared.noise
+
+    @property
     def most_pairs(self) -> int:
         """The most pairs for one request, at least one."""
         return max(1, int(min(self.rules.batch_size, self._shared.most_pairs, self.calls_left)))
@@ -272,6 +281,7 @@ class GuardedScorer:
             if isinstance(answer, Iterator):
                 answer = list(answer)  # here, because a generator fails only when it is asked
             found = checked_scores(answer, pairs, fingerprint=self.fingerprint)
+        self._shared.noise.observe(found)
         self._shared.pace.observe(len(pairs), time.perf_counter() - started)
         if self.cache is not None:
             self.cache.put(self.fingerprint, text_pairs(pairs), found.tolist())

@@ -26,6 +26,7 @@ def load_scorer(
     concurrency: int | None = None,
     requests_per_minute: float | None = None,
     pairs_per_minute: float | None = None,
+    repeats: int | None = None,
     cache: str | Path | ScoreCache | None = None,
     fingerprint: str | None = None,
     threads: int | None = None,
@@ -42,7 +43,9 @@ def load_scorer(
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
     scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most requests at once (1),
     and `requests_per_minute` and `pairs_per_minute` are kept ahead of time. `cache` is a file that keeps every score
-    that was ever paid for, so that it isn't paid for again. `fingerprint` names the scorer, in the place of
+    that was ever paid for, so that it isn't paid for again. A scorer that answers
+    differently to the same pair, such as a judge that samples, is asked `repeats` times (1) for the best items of a
+    search, within its budget, and the mean counts. `fingerprint` names the scorer, in the place of
     its own fingerprint or qualified name: stored scores are only ever mixed with those of a scorer of the same
     fingerprint. Of a scorer that was loaded before, what is not given stays, and what it was asked for counts.
     `threads` are those of a model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default
@@ -56,6 +59,7 @@ def load_scorer(
         "concurrency": concurrency,
         "requests_per_minute": requests_per_minute,
         "pairs_per_minute": pairs_per_minute,
+        "repeats": repeats,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if threads is not None:

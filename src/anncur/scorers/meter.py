@@ -5,6 +5,8 @@ meter, also when the scorer fails half-way."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, NO_SCORES, FloatVector, Positions
@@ -21,9 +23,11 @@ class Meter:
         self.budget = budget
         self.n_cached = 0  # of the calls, those that the cache answered
         self.n_requests = 0  # that held a pair of this query
+        self.n_repeated = 0  # pairs that were scored again, beside the others
         self.failure: ScorerError | None = None  # of its last request, when the scorer answers others
         self._scored: dict[int, float] = {}  # position -> exact score
         self._batches: list[tuple[Positions, FloatVector]] = []  # the same, in the order of payment
+        self._means: dict[int, tuple[float, int]] = {}  # position -> mean of several answers, and their number
 
     @property
     def calls(self) -> int:
@@ -33,7 +37,7 @@ class Meter:
     @property
     def remaining(self) -> int:
         """Pairs that the budget still allows."""
-        return self.budget - self.calls
+        return self.budget - self.calls - self.n_repeated
 
     @property
     def positions(self) -> Positions:
@@ -57,6 +61,22 @@ class Meter:
     def scores_of(self, positions: Positions) -> FloatVector:
         """The exact scores of items that were scored."""
         return np.array([self._scored[position] for position in positions.tolist()], dtype=np.float64)
+
+    def average(self, positions: Positions, exact_scores: FloatVector) -> None:
+        """Take in other answers to pairs that were scored; from now on their mean counts."""
+        self.n_repeated += len(positions)
+        for position, score in zip(positions.tolist(), exact_scores.tolist(), strict=True):
+            mean, n_answers = self._means.get(position, (self._scored[position], 1))
+            self._means[position] = (mean * n_answers + score) / (n_answers + 1), n_answers + 1
+
+    def averaged(self) -> tuple[FloatVector, FloatVector]:
+        """The mean answer to each of `positions`, and how many there were."""
+        both = [self._means.get(position, (score, 1)) for position, score in self._ordered()]
+        return np.array([mean for mean, _ in both]), np.array([n_answers for _, n_answers in both], dtype=np.float64)
+
+    def _ordered(self) -> Iterator[tuple[int, float]]:
+        for positions, exact_scores in self._batches:
+            yield from zip(positions.tolist(), exact_scores.tolist(), strict=True)
 
     def record(self, positions: list[int], exact_scores: list[float], *, is_cached: bool = False) -> None:
         """Take in exact scores: those of a request, or what the cache had."""

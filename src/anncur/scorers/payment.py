@@ -95,6 +95,16 @@ class Payments:
             assert failed[0].failure is not None
             raise failed[0].failure
 
+    async def pay_again(self, wants: Sequence[Want]) -> None:
+        """Have the scorer answer again to pairs that were scored, past any cache."""
+        again = [(Meter(meter.query, meter.items, budget=len(positions)), positions) for meter, positions in wants]
+        try:
+            await Payments(self._scorer, deadline=self._deadline, waiting=self.waiting, uses_cache=False).pay(again)
+        finally:
+            for (meter, _), (answered, _) in zip(wants, again, strict=True):
+                self._scorer.noise.observe_again(meter.scores_of(answered.positions), answered.exact_scores)
+                meter.average(answered.positions, answered.exact_scores)
+
     def _from_cache(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Record what the cache has; the others."""
         if not self._uses_cache:
@@ -117,7 +127,7 @@ class Payments:
         """The most pairs for the next request; under a deadline as many as the scorer can answer in time."""
         most = min(n_left, self._scorer.most_pairs)
         if self._deadline is None:
-            return most
+            return math.ceil(n_left / math.ceil(n_left / most)) if self._scorer.rules.concurrency > 1 else most
         self.check_deadline()
         first = min(most, FIRST_TIMED_BATCH)
         time_left = SHARE_OF_TIME_LEFT * self._deadline.seconds_left

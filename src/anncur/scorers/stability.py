@@ -94,7 +94,7 @@ def _warn(report: Stability) -> None:
     warnings.warn(
         f"the scorer answered differently to the same pair: {report.n_different} of {report.n_repeated} repeated "
         f"pairs, by up to {report.largest_difference:.3g}; its top k is not well defined. Turn off sampling "
-        "(temperature, dropout), or average several answers in the scorer",
+        "(temperature, dropout), or pass load_scorer(…, repeats=3), which averages answers for the best items",
         UnstableScorerWarning,
         stacklevel=2,
     )

@@ -72,6 +72,8 @@ class QueryBlock:
     target_recall: float | None = None
     min_score: float | None = None  # higher is better
     schedule: Schedule = field(default_factory=Schedule)
+    noise: float = 0.0  # variance of the scorer's answers to one pair
+    noise_share: float = 0.0  # the same as a share of the variance over different pairs
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,13 @@ from anncur.arrays import FloatVector, Positions
 from anncur.errors import DeadlineError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
+from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import blas_threads_for
 
 USUAL_WIDTH = 256  # of item vectors, which embeddings have without any anchor query
+AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer is noisy
 TRIES = 4  # random draws per wanted item, before all that is left is listed
 
 
@@ -36,9 +38,10 @@ class Run:
     estimated_recall: float | None = None
 
     def best(self, k: int, *, least: float | None = None) -> tuple[Positions, FloatVector]:
-        """The top k of everything paid for, and its exact scores; without what is below `least`."""
+        """The top k of everything paid for, and its exact scores; without what is below `least`. Where the scorer was
+        asked several times, the mean of its answers counts."""
         by_position = np.argsort(self.meter.positions)  # ties go to the lower position
-        positions, exact_scores = self.meter.positions[by_position], self.meter.exact_scores[by_position]
+        positions, exact_scores = self.meter.positions[by_position], self.meter.averaged()[0][by_position]
         ranked = top_k(exact_scores, k)
         if least is not None:
             ranked = ranked[exact_scores[ranked] >= least]
@@ -113,6 +116,32 @@ class _Rounds:
 
     def close(self) -> None:
         self._rounds.close()
+
+
+def n_repeated(k: int, budget: int, repeats: int) -> int:
+    """How many of the best items are scored again each time: twice k, and at most half of the budget for all."""
+    return min(AGAIN_PER_K * k, budget // (2 * (repeats - 1))) if repeats > 1 else 0
+
+
+async def repeat_best(runs: Sequence[Run], payments: Payments, *, n_best: int, n_times: int) -> None:
+    """Have the best items of each run scored again, so that no lucky answer decides. What the deadline cuts off is
+    left."""
+    for _ in range(n_times if n_best else 0):
+        whole = [run for run in runs if not run.is_cut and run.meter.calls]
+        try:
+            await payments.pay_again([(run.meter, run.best(n_best)[0]) for run in whole])
+        except DeadlineError:
+            return
+
+
+def expect_noise(runs: Sequence[Run], k: int, *, n_items: int, noise: float) -> None:
+    """Lower estimates of recall by what noise costs: the best by noisy scores aren't all the truly best."""
+    for run in runs:
+        if run.meter.calls == n_items:
+            run.estimated_recall = 1.0
+        if noise and run.estimated_recall is not None:
+            means, n_answers = run.meter.averaged()
+            run.estimated_recall *= agreement(means, noise / n_answers, k)
 
 
 def n_explored(budget: int, share: float) -> int:

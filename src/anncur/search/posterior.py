@@ -72,7 +72,9 @@ class Posterior:
                 "target_recall needs an index that was tuned, with at least 4 anchor queries, or calibrated: call "
                 "index.calibrate(queries), or run `anncur calibrate`"
             )
-        search = PosteriorSearch(model.item_model(settings), model.prior(settings, block.queries), len(block.queries))
+        prior = model.prior(settings, block.queries)
+        noise = block.noise_share if prior.is_scale_free else block.noise
+        search = PosteriorSearch(model.item_model(settings).with_noise(noise), prior, len(block.queries))
         active = np.arange(len(block.queries))  # the others have found enough
         estimates = np.full(len(block.queries), np.nan)
 
