@@ -58,15 +58,14 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(N_QUERIES), choices=list(N_QUERIES))
     arguments = parser.parse_args()
     rows = []
-    columns = ("queries", "pairs", "method", "s", "rounds", "requests", "ratio")
-    print(f"{'scorer':<9}", *(f"{column:>9}" for column in columns), "recall")
+    columns = ("queries", "pairs", "method", "s", "rounds", "requests", "ratio", "recall")
+    print(f"{'scorer':<9}", *(f"{column:>9}" for column in columns))
     for part in arguments.parts:
         for row in measure(part):
             rows.append({"label": arguments.label, **row})
-            print(
-                f"{row['scorer']:<9} {row['n_queries']:>9} {row['budget']:>9} {row['method']:>9} {row['seconds']:>9.3f} "
-                f"{row['n_rounds']:>9} {row['n_requests']:>9} {row['ratio']:>9.2f} {row['recall']:>9.1%}"
-            )
+            shown = [row["n_queries"], row["budget"], row["method"], f"{row['seconds']:.3f}"]
+            shown += [row["n_rounds"], row["n_requests"], f"{row['ratio']:.2f}", f"{row['recall']:.1%}"]
+            print(f"{row['scorer']:<9}", *(f"{cell:>9}" for cell in shown))
     write_rows(arguments.out, rows)
 
 

@@ -158,3 +158,14 @@ def test_a_failure_for_one_query_leaves_the_others_answered(world: World) -> Non
     assert [hits.is_partial for hits in kept] == [False, False, True, False]
     expected = anncur.Index.build(world.items, world.scorer).search_many(world.queries[:4], k=5, budget=20)
     assert [kept[place].ids for place in (0, 1, 3)] == [expected[place].ids for place in (0, 1, 3)]
+
+
+def test_no_more_requests_are_under_way_than_the_rules_allow_whoever_asks(world: World) -> None:
+    scorer = AsyncScorer(world, seconds=0.01)
+    index = anncur.Index.build(world.items, anncur.load_scorer(scorer, concurrency=3, batch_size=5))
+
+    async def many() -> None:
+        await asyncio.gather(*(index.asearch(query, budget=20, method="rerank") for query in world.queries[:10]))
+
+    asyncio.run(many())
+    assert scorer.most_at_once == 3

@@ -36,7 +36,7 @@ from anncur.numbers import number, whole_number
 from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
 from anncur.scorers.cache import ScoreCache
 from anncur.scorers.noise import Noise
-from anncur.scorers.pace import Pace, RateLimit
+from anncur.scorers.pace import Pace, RateLimit, Slots
 from anncur.waiting import BLOCKING, Waiting, run
 
 LOG = logging.getLogger("anncur")
@@ -120,13 +120,19 @@ class Spend:
 
 
 class Shared:
-    """What counts for a scorer, whatever rules it is seen through: spend, pace, noise, and what it takes at once."""
+    """What counts for a scorer, whatever rules it is seen through: spend, pace, noise, limits, how much at once."""
 
     def __init__(self) -> None:
         self.spend = Spend()
         self.pace = Pace()
         self.noise = Noise()
+        self.slots = Slots()
+        self._limits: dict[tuple[str, float], RateLimit] = {}
         self.most_pairs: float = math.inf  # in a request; fewer after one was too large
+
+    def limit(self, name: str, per_minute: float) -> RateLimit:
+        """The one limit of this kind."""
+        return self._limits.setdefault((name, per_minute), RateLimit(per_minute))
 
     def __reduce__(self) -> tuple[type[Shared], tuple[()]]:
         return Shared, ()  # another process counts for itself
@@ -150,11 +156,6 @@ class GuardedScorer:
         self._fingerprint = fingerprint
         self._jitter = random.Random()
         self._shared = shared or Shared()
-        self._limits = [
-            (RateLimit(most), is_for_pairs)
-            for most, is_for_pairs in ((rules.requests_per_minute, False), (rules.pairs_per_minute, True))
-            if most is not None
-        ]
         self.cache = cache
         self.rules = rules
 
@@ -268,24 +269,32 @@ class GuardedScorer:
         return values
 
     async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
-        for limit, is_for_pairs in self._limits:
-            await self._pause(limit.wait(len(pairs) if is_for_pairs else 1), waiting, deadline)
+        for name, n_passing in (("requests_per_minute", 1), ("pairs_per_minute", len(pairs))):
+            if (most := getattr(self.rules, name)) is not None:
+                await self._pause(self._shared.limit(name, most).wait(n_passing), waiting, deadline)
         self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        started = time.perf_counter()
         with self._foreign(f"on {_described_pairs(pairs)}", remedy), self._learning_size(len(pairs)):
-            if self.mixes_queries:
-                answer = await waiting.call(self._scorer.score_pairs, list(pairs))
-            else:
-                answer = await waiting.call(self._scorer.score, pairs[0][0], [item for _, item in pairs])
+            answer, seconds = await self._answer(pairs, waiting)
             if isinstance(answer, Iterator):
                 answer = list(answer)  # here, because a generator fails only when it is asked
             found = checked_scores(answer, pairs, fingerprint=self.fingerprint)
         self._shared.noise.observe(found)
-        self._shared.pace.observe(len(pairs), time.perf_counter() - started)
+        self._shared.pace.observe(len(pairs), seconds)
         if self.cache is not None:
             self.cache.put(self.fingerprint, text_pairs(pairs), found.tolist())
         return self.sign * found
+
+    async def _answer(self, pairs: Sequence[Pair], waiting: Waiting) -> tuple[Any, float]:
+        """What the scorer gives, and how long that took; not before it has a place among the requests under way."""
+        n_slots = self.rules.concurrency if self.rules.concurrency > 1 else math.inf
+        async with self._shared.slots.taken(n_slots, waiting):
+            started = time.perf_counter()
+            if self.mixes_queries:
+                answer = await waiting.call(self._scorer.score_pairs, list(pairs))
+            else:
+                answer = await waiting.call(self._scorer.score, pairs[0][0], [item for _, item in pairs])
+            return answer, time.perf_counter() - started
 
     @contextmanager
     def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""How fast a scorer answers, and how often it may be asked.
+"""How fast a scorer answers, how often it may be asked, and by how many at once.
 
 A request takes `latency + pairs x seconds per pair`; both are estimated from the requests so far. Limits per minute are
 kept ahead of time, so that an endpoint has nothing to refuse."""
@@ -9,14 +9,18 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import numpy as np
+
+from anncur.waiting import Waiting
 
 DECAY = 0.9  # weight of what was known before each new request
 SAME_SIZE = 1e-3  # variance of sizes, in squared sizes, up to which they tell nothing of latency
 OUTLIER = 3.0  # times the expected time
 MINUTE = 60.0
+SLOT_SECONDS = 0.002  # between looks for a free place; little beside a request that is worth several at once
 
 
 class Pace:
@@ -72,6 +76,31 @@ class Pace:
 
     def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
         return Pace, ()  # another process measures for itself
+
+
+class Slots:
+    """Places for requests that are under way, shared by all searches of a process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_taken = 0
+
+    @asynccontextmanager
+    async def taken(self, most: float, waiting: Waiting) -> AsyncIterator[None]:
+        """Hold one of `most` places, after waiting for it."""
+        while not self._take(most):
+            await waiting.sleep(SLOT_SECONDS)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_taken -= 1
+
+    def _take(self, most: float) -> bool:
+        with self._lock:
+            is_free = self._n_taken < most
+            self._n_taken += is_free
+            return is_free
 
 
 class RateLimit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
@@ -56,6 +57,7 @@ class Payments:
         self.waiting = waiting
         self._n_failed = 0  # queries in a row
         self._has_scored = False
+        self._recording = threading.Lock()  # requests may be answered at once
 
     def check_deadline(self) -> None:
         """Refuse to continue after the deadline."""
@@ -151,8 +153,9 @@ class Payments:
         except ScorerError as error:
             await self._blame(batch, error)
         else:
-            self._n_failed, self._has_scored = 0, True
-            _record(batch, exact_scores.tolist(), is_cached=False)
+            with self._recording:
+                self._n_failed, self._has_scored = 0, True
+                _record(batch, exact_scores.tolist(), is_cached=False)
 
     async def _blame(self, batch: Sequence[Wanted], error: ScorerError) -> None:
         """Find out which query it is that fails."""
