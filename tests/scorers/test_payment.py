@@ -190,6 +190,13 @@ def test_a_deadline_cuts_off_all_queries_alike() -> None:
     assert 2 <= min(calls) <= max(calls) <= min(calls) + 1
 
 
+def test_under_a_deadline_a_scorer_by_query_gets_all_pairs_of_a_query_at_once() -> None:
+    recorder, wanted = ByQuery(), meters(3)
+    pay(recorder, wanted, 7, batch_size=10, deadline=Deadline(60.0))
+    assert sizes(recorder) == [7, 7, 7]
+    check_right(wanted)
+
+
 def test_latency_is_told_from_pace_so_that_a_deadline_is_used() -> None:
     """150 ms a request, 20 pairs at most: five requests of 20 fit into a second; the first is smaller."""
     recorder, wanted = Recorder(seconds=0.15), meters(1)

@@ -86,7 +86,7 @@ class Payments:
         for all goes up."""
         by_meter = [[(meter, position) for position in meter.unscored(positions)] for meter, positions in wants]
         missing = await self.waiting.compute(self._from_cache, list(chain.from_iterable(by_meter)))
-        queue = deque(missing if self._deadline is None else _in_turns(missing))
+        queue = deque(_in_turns(missing) if self._deadline is not None and self._scorer.mixes_queries else missing)
         if not queue:
             return
         n_requests = math.ceil(len(queue) / self._scorer.most_pairs) if self._scorer.mixes_queries else len(queue)
