@@ -85,7 +85,7 @@ def test_a_scorer_that_blocks_doesnt_block_the_event_loop(world: World) -> None:
         fingerprint = "slow"
 
         def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
-            time.sleep(0.2)
+            time.sleep(0.5)
             answer: list[float] = world.scorer.score(query, items)
             return answer
 
@@ -101,7 +101,7 @@ def test_a_scorer_that_blocks_doesnt_block_the_event_loop(world: World) -> None:
         await search
         return longest
 
-    assert asyncio.run(longest_pause()) < 0.15
+    assert asyncio.run(longest_pause()) < 0.4
 
 
 def test_searches_of_several_tasks_are_under_way_at_once(world: World) -> None:

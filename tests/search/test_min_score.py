@@ -12,12 +12,12 @@ from worlds import World, low_rank_scores
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return World(low_rank_scores(80, 400, rank=4, noise=0.2))
+    return World(low_rank_scores(60, 300, rank=4, noise=0.2))
 
 
 @pytest.fixture(scope="module")
 def index(world: World) -> anncur.Index:
-    return world.index(40)
+    return world.index(20, retrievers=("bm25",))
 
 
 def threshold(world: World, query: int, n_above: int) -> float:
@@ -28,7 +28,7 @@ def threshold(world: World, query: int, n_above: int) -> float:
 @pytest.mark.parametrize("method", ["posterior", "rerank", "exhaustive"])
 def test_items_below_the_score_are_not_returned(world: World, index: anncur.Index, method: str) -> None:
     least = threshold(world, 50, 4)
-    hits = index.search(world.queries[50], k=10, budget=400, method=method, min_score=least)
+    hits = index.search(world.queries[50], k=10, budget=300, method=method, min_score=least)
     assert all(score >= least for score in hits.scores)
     assert len(hits) <= 4
     assert hits.is_partial is False
@@ -36,7 +36,7 @@ def test_items_below_the_score_are_not_returned(world: World, index: anncur.Inde
 
 def test_the_search_ends_when_no_other_is_likely_to_be_left(world: World, index: anncur.Index) -> None:
     found, above, calls = 0, 0, []
-    for query in range(40, 80):
+    for query in range(20, 60):
         least = threshold(world, query, 5)
         hits = index.search(world.queries[query], k=10, budget=200, min_score=least)
         found += len(hits)

@@ -6,16 +6,18 @@ guard does all that. A key is read from the environment when a client is made; i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import math
 import os
 import re
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from anncur.errors import (
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx
+
+Opened: TypeAlias = "dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None]]]"
 
 TIMEOUT = 60.0  # seconds without a byte; large batches on a CPU take many
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -64,8 +68,7 @@ class Client:
         self.key_names = tuple(key_names)
         self.needs_key = needs_key
         self.timeout = number("timeout", timeout, least=0.001)
-        self._opened: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
-        self._lock = threading.Lock()
+        self._begin()
         _check_extra(self.url)
         self._key()
 
@@ -76,7 +79,13 @@ class Client:
         return {name: value for name, value in vars(self).items() if name not in {"_opened", "_lock"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _opened={}, _lock=threading.Lock())
+        vars(self).update(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._opened: Opened = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._opened)
 
     async def post(self, path: str, body: dict[str, Any]) -> Reply:
         """Send one request; `ScorerBusyError` where another try may succeed."""
@@ -111,7 +120,8 @@ class Client:
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         with self._lock:
-            self._opened = {other: opened for other, opened in self._opened.items() if not opened[0].is_closed}
+            for other in [other for other, (client, _) in self._opened.items() if client.is_closed]:
+                del self._opened[other]
             if loop in self._opened:
                 return self._opened[loop][0]
             client = self._new_client()
@@ -244,6 +254,19 @@ def retry_after(headers: httpx.Headers) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _close_all(opened: Opened) -> None:
+    """Close the clients of somebody who is gone, each on its loop."""
+    for loop, (client, _) in opened.items():
+        if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # it was closed just now, and the client with it
+                loop.call_soon_threadsafe(functools.partial(_close_on, loop, client))
+
+
+def _close_on(loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> None:
+    closing = loop.create_task(client.aclose())
+    closing.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody is left to hear of it
 
 
 async def _closing(client: httpx.AsyncClient) -> AsyncGenerator[None]:
