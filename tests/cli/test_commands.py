@@ -86,6 +86,47 @@ def test_every_command_with_a_scorer_takes_threads(run: Run, monkeypatch: pytest
         asked.clear()
 
 
+def test_commands_share_a_cache_of_scores(run: Run) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    search = ("search", "x.anncur", "item", "--budget", "20", "--cache", "scores.cache")
+    assert [run(*search)["cached_calls"] for _ in range(2)] == [0, 20]
+    assert run(*BUILD[:4], "--out", "y.anncur", *BUILD[6:], "--cache", "scores.cache")["calls"] == 30 * 60 + 8
+    assert run(*BUILD[:4], "--out", "z.anncur", *BUILD[6:], "--cache", "scores.cache")["calls"] == 8
+
+
+def test_a_search_has_the_rounds_and_scores_that_were_asked_for(run: Run) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    found = run("search", "x.anncur", "item", "--budget", "60", "--max-rounds", "2", "--min-score", "22")
+    assert found["n_rounds"] <= 2
+    assert {hit["score"] for hit in found["hits"]} <= {22.0, 23.0, 24.0, 25.0}
+    assert found["hits"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("speed=3", "one of the names concurrency"),
+        ("concurrency", "must be a number"),
+        ("concurrency=many", "must be a number, got 'many'"),
+        ("concurrency=0", "concurrency must be at least 1"),
+        ("pairs-per-minute=0", "pairs_per_minute must be"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(run: Run, rule: str, problem: str) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    assert problem in run("search", "x.anncur", "item", "--rule", rule, code=1)
+
+
+def test_rules_are_those_of_the_scorer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "anncur.cli.options.load_scorer", lambda name, **rules: given.append(rules) or anncur.load_scorer(name)
+    )
+    run("search", "x.anncur", "item", "--rule", "concurrency=8", "--rule", "requests-per-minute=0.5")
+    assert (given[0]["concurrency"], given[0]["requests_per_minute"]) == (8, 0.5)
+
+
 class Threaded:
     """A scorer that has threads."""
 
