@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+QUICK := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto  # a process for each core is enough
+
 .PHONY: help setup demo test test-slow test-all check fmt bench bench-commit bench-all bench-all-commit model docs
 
 help:  ## list the targets
@@ -17,7 +19,7 @@ demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
 	$(BIN)/anncur demo
 
 test: $(STAMP)  ## run the quick tests
-	$(BIN)/pytest -n auto
+	$(QUICK)
 
 test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many processes
 	$(BIN)/pytest -n auto -m 'slow or processes'
@@ -28,7 +30,7 @@ check: $(STAMP)  ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto
+	$(QUICK)
 
 fmt: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .

@@ -115,7 +115,14 @@ def in_empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
             del sys.modules[name]
 
 
-SLOW = {"tutorial.md", "maintain.md", "retrievers.md", "suitability.md"}  # seconds each
+SLOW = {
+    "tutorial.md",
+    "maintain.md",
+    "retrievers.md",
+    "suitability.md",
+    "slow-scorers.md",
+    "many-queries.md",
+}  # seconds each
 
 
 @pytest.mark.parametrize(

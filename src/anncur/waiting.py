@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 CLOSING_SECONDS = 5.0
+MOST_THREADS = 128  # for scorers that block, in searches that are awaited
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -34,6 +36,10 @@ class Waiting(Protocol):
 
     async def compute(self, function: Callable[..., T], /, *arguments: Any) -> T:
         """What a function of ours gives that may take a while and doesn't wait for anybody."""
+        ...
+
+    async def finish(self, function: Callable[..., T], /, *arguments: Any) -> T:
+        """The same for what must come to its end, also when the caller is cancelled."""
         ...
 
     async def each(self, jobs: Iterator[Job], /, *, at_once: int) -> None:
@@ -59,13 +65,22 @@ class Blocking:
     """Waits in the caller's thread; async functions run in an event loop of their own, in another thread."""
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        stopped = _STOPPED.get()
+        if stopped is None:
+            time.sleep(seconds)
+        elif stopped.wait(seconds):
+            raise _Stopped
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if (stopped := _STOPPED.get()) is not None and stopped.is_set():
+            raise _Stopped
         answer = function(*arguments)
         return _in_background(answer) if inspect.isawaitable(answer) else answer
 
     async def compute(self, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
+
+    async def finish(self, function: Callable[..., T], *arguments: Any) -> T:
         return function(*arguments)
 
     async def each(self, jobs: Iterator[Job], *, at_once: int) -> None:
@@ -73,8 +88,8 @@ class Blocking:
         if at_once <= 1:
             return await queue.work()
         with ThreadPoolExecutor(at_once, thread_name_prefix="anncur") as pool:
-            futures = [pool.submit(lambda: run(queue.work())) for _ in range(at_once)]
             try:
+                futures = [pool.submit(queue.work_in_thread) for _ in range(at_once)]
                 wait(futures)
             except BaseException:  # Ctrl-C, which reaches the thread that waits
                 queue.stop()
@@ -92,11 +107,18 @@ class Awaiting:
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if is_async(function):
             return await function(*arguments)
-        answer = await asyncio.to_thread(function, *arguments)
+        await asyncio.sleep(0)  # whoever is cancelled begins nothing
+        answer = await self.finish(function, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
     async def compute(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.to_thread(function, *arguments)
+        await asyncio.sleep(0)
+        found = await self.finish(function, *arguments)
+        await asyncio.sleep(0)
+        return found
+
+    async def finish(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await _in_thread(function, *arguments)
 
     async def each(self, jobs: Iterator[Job], *, at_once: int) -> None:
         queue = _Queue(jobs)
@@ -119,13 +141,37 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
+async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """What a function gives that runs in a thread. A thread can't be cancelled: it comes to its end, what it gives is
+    returned, and the caller is cancelled where it waits next."""
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(_background().threads, functools.partial(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        task = asyncio.current_task()
+        if task is None or future.exception() is not None:
+            raise
+        task.uncancel()
+        task.cancel()  # again, so that a timeout around it counts it once
+        return future.result()
+
+
+class _Stopped(BaseException):
+    """Ends a worker whose fellows have failed or were interrupted."""
+
+
+_STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)  # that of the worker in this thread
+
+
 class _Queue:
     """Jobs that several workers take from."""
 
     def __init__(self, jobs: Iterator[Job]) -> None:
         self._jobs = jobs
         self._lock = threading.Lock()
-        self._is_stopped = False
+        self._stopped = threading.Event()
 
     async def work(self) -> None:
         """Do one job after the other."""
@@ -136,26 +182,36 @@ class _Queue:
             self.stop()
             raise
 
+    def work_in_thread(self) -> None:
+        """The same for a thread that only works: it sleeps no longer than until it is stopped."""
+        token = _STOPPED.set(self._stopped)
+        try:
+            run(self.work())
+        finally:
+            _STOPPED.reset(token)
+
     def stop(self) -> None:
-        """Let no other job begin."""
-        self._is_stopped = True
+        """Let no other job begin, and nobody try again."""
+        self._stopped.set()
 
     def _next(self) -> Job | None:
         with self._lock:
-            return None if self._is_stopped else next(self._jobs, None)
+            return None if self._stopped.is_set() else next(self._jobs, None)
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:
+    """Errors of workers that were only stopped don't count."""
     for error in errors:
-        if error is not None:
+        if error is not None and not isinstance(error, _Stopped):
             raise error
 
 
 class _Background:
-    """An event loop in a thread of its own, for async functions that a caller blocks for."""
+    """Threads for what blocks, and an event loop in one of its own for async functions that a caller blocks for."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="anncur")
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, name="anncur event loop", daemon=True).start()
         atexit.register(self._close)
@@ -167,15 +223,18 @@ class _Background:
 
 
 _LOCK = threading.Lock()
-_background: list[_Background] = []
+_BACKGROUNDS: list[_Background] = []
+
+
+def _background() -> _Background:
+    with _LOCK:
+        if not _BACKGROUNDS or _BACKGROUNDS[-1].pid != os.getpid():  # a fork has no threads but the one that forked
+            _BACKGROUNDS[:] = [_Background()]
+        return _BACKGROUNDS[-1]
 
 
 def _in_background(answer: Awaitable[T]) -> T:
-    with _LOCK:
-        if not _background or _background[-1].pid != os.getpid():  # a fork has no threads but the one that forked
-            _background[:] = [_Background()]
-        loop = _background[-1].loop
-    future = asyncio.run_coroutine_threadsafe(_awaited(answer), loop)
+    future = asyncio.run_coroutine_threadsafe(_awaited(answer), _background().loop)
     try:
         return future.result()
     except BaseException:

@@ -120,9 +120,12 @@ def test_a_rule_that_makes_no_sense_is_refused(run: Run, rule: str, problem: str
 def test_rules_are_those_of_the_scorer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("build", "corpus.jsonl", *BUILD[4:])
     given: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        "anncur.cli.options.load_scorer", lambda name, **rules: given.append(rules) or anncur.load_scorer(name)
-    )
+
+    def load(name: str, **rules: Any) -> anncur.GuardedScorer:
+        given.append(rules)
+        return anncur.load_scorer(name)
+
+    monkeypatch.setattr("anncur.cli.options.load_scorer", load)
     run("search", "x.anncur", "item", "--rule", "concurrency=8", "--rule", "requests-per-minute=0.5")
     assert (given[0]["concurrency"], given[0]["requests_per_minute"]) == (8, 0.5)
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +36,7 @@ class AsyncScorer:
             self.n_at_once -= 1
         if query.text == self._fails_for:
             raise ConnectionError("gone")
-        answer: list[float] = self._world.scorer.score(query, items)
+        answer: list[float] = self._world.scorer.score(query, items).tolist()
         return answer
 
 
@@ -86,7 +87,7 @@ def test_a_scorer_that_blocks_doesnt_block_the_event_loop(world: World) -> None:
 
         def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
             time.sleep(0.5)
-            answer: list[float] = world.scorer.score(query, items)
+            answer: list[float] = world.scorer.score(query, items).tolist()
             return answer
 
     index = anncur.Index.build(world.items, Slow())
@@ -169,3 +170,77 @@ def test_no_more_requests_are_under_way_than_the_rules_allow_whoever_asks(world:
 
     asyncio.run(many())
     assert scorer.most_at_once == 3
+
+
+def test_what_a_blocking_scorer_was_paid_for_is_kept_when_its_task_is_cancelled(world: World, tmp_path: Path) -> None:
+    class Slow:
+        fingerprint = "slow"
+        n_pairs = 0
+
+        def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+            self.n_pairs += len(items)
+            time.sleep(0.3)
+            answer: list[float] = world.scorer.score(query, items).tolist()
+            return answer
+
+    slow = Slow()
+    scorer = anncur.load_scorer(slow, batch_size=10, cache=tmp_path / "scores.cache")
+    index = anncur.Index.build(world.items, scorer)
+
+    async def cancelled(seconds: float) -> anncur.Hits:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await index.asearch(world.queries[3], k=5, budget=80, method="rerank")
+        return await index.asearch(world.queries[3], k=5, budget=10, method="rerank")
+
+    hits = asyncio.run(cancelled(0.1))
+    assert (hits.calls, hits.cached_calls, slow.n_pairs) == (10, 10, 10)
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.01, 0.05])
+def test_a_search_can_be_cancelled_while_it_computes(world: World, moment: float) -> None:
+    index = world.index(20)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(index.asearch_many(world.queries[20:] * 20, k=5, budget=60))
+        await asyncio.sleep(moment)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+
+def test_a_blocking_scorer_is_asked_by_one_task_at_a_time_unless_its_rules_say_more(world: World) -> None:
+    at_once: list[int] = []
+
+    class Counting:
+        fingerprint = "counting"
+        n_at_once = 0
+
+        def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+            self.n_at_once += 1
+            at_once.append(self.n_at_once)
+            time.sleep(0.01)
+            self.n_at_once -= 1
+            answer: list[float] = world.scorer.score(query, items).tolist()
+            return answer
+
+    index = anncur.Index.build(world.items, Counting())
+
+    async def many() -> None:
+        await asyncio.gather(*(index.asearch(query, budget=20, method="rerank") for query in world.queries[:5]))
+
+    asyncio.run(many())
+    assert max(at_once) == 1
+
+
+def test_queries_of_later_blocks_are_answered_after_a_failure(world: World) -> None:
+    scorer = AsyncScorer(world, fails_for=world.queries[0])
+    index = anncur.Index.build(world.items, scorer)
+    with pytest.raises(ScorerError, match="gone") as caught:
+        index.search_many(world.queries * 4, k=5, budget=5, method="rerank")
+    kept = caught.value.kept
+    assert isinstance(kept, list)
+    assert len(kept) == 120
+    assert sum(hits.calls == 5 for hits in kept) == 116

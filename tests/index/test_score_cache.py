@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,16 @@ def test_a_build_that_failed_pays_only_for_the_rest(world: World, tmp_path: Path
 def test_an_index_in_memory_needs_a_path_for_its_cache(world: World) -> None:
     with pytest.raises(InputError, match=r"give the path of a file: cache='scores\.cache'"):
         anncur.Index.build(world.items, world.scorer, cache=True)
+
+
+def test_an_index_that_is_pickled_keeps_its_cache(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("scorer_of_pickles.py").write_text("def score(pairs): return [float(len(item)) for _, item in pairs]\n")
+    scorer = anncur.load_scorer("scorer_of_pickles:score", cache=tmp_path / "scores.cache")
+    index = anncur.Index.build(world.items, scorer, path=tmp_path / "x.anncur")
+    index.search("any", k=5, budget=20)
+    again = pickle.loads(pickle.dumps(index)).search("any", k=5, budget=20)
+    assert again.cached_calls == 20

@@ -45,6 +45,8 @@ class Paying(Meter):
 
     def score(self, positions: Positions) -> FloatVector:
         run(self._payments.pay([(self, positions)]))
+        if self.failure is not None:
+            raise self.failure
         return self.scores_of(positions)
 
 

@@ -70,7 +70,9 @@ def test_no_minute_has_more_than_the_limit(asked: list[tuple[float, int]], most:
     passed = []
     for pause, n_pairs in asked:
         clock.now += pause
-        passed.append((clock.now + limit.wait(n_pairs), n_pairs))
+        seconds = limit.wait(n_pairs)
+        assert seconds is not None
+        passed.append((clock.now + seconds, n_pairs))
     moments = np.array([moment for moment, _ in passed])
     counts = np.array([count for _, count in passed])
     for moment in moments:
@@ -89,3 +91,14 @@ def test_a_request_larger_than_a_minute_allows_passes_alone() -> None:
     limit = RateLimit(10, clock=clock)
     assert limit.wait(25) == 0.0
     assert limit.wait(5) == pytest.approx(MINUTE)
+
+
+def test_a_place_that_nobody_can_wait_for_is_not_taken() -> None:
+    limit = RateLimit(2, clock=Clock())
+    assert [limit.wait(1, at_most=0.05) for _ in range(5)] == [0.0, 0.0, None, None, None]
+    assert limit.wait(1) == pytest.approx(MINUTE)
+
+
+def test_less_than_one_a_minute_is_one_in_several_minutes() -> None:
+    limit = RateLimit(0.5, clock=Clock())
+    assert [limit.wait(1) for _ in range(3)] == [0.0, pytest.approx(2 * MINUTE), pytest.approx(4 * MINUTE)]

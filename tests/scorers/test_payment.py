@@ -130,9 +130,11 @@ def test_when_three_queries_fail_in_a_row_it_is_the_scorer_and_nothing_else_is_a
     assert len(recorder.requests) == 3
 
 
-def test_when_every_query_fails_the_error_goes_up() -> None:
-    with pytest.raises(ScorerError, match="ConnectionError: gone"):
-        pay(Recorder(fails_for="0"), meters(1), 7)
+def test_requests_of_one_failing_query_count_as_one_failure() -> None:
+    recorder, wanted = Recorder(fails_for="1", seconds=0.005), meters(3)
+    pay(recorder, wanted, 50, batch_size=5, concurrency=4)
+    assert [meter.calls for meter in wanted][::2] == [50, 50]
+    assert wanted[1].failure is not None
 
 
 def test_a_request_that_is_too_large_is_split_and_the_next_are_smaller() -> None:
@@ -144,17 +146,20 @@ def test_a_request_that_is_too_large_is_split_and_the_next_are_smaller() -> None
     assert all(size <= 4 for size in sizes(recorder)[8:])
 
 
-def test_a_single_pair_that_is_too_large_is_an_error_and_the_others_are_kept() -> None:
-    class NoSeven(Recorder):
+def test_a_single_pair_that_is_too_large_is_its_querys_failure_and_requests_stay_large() -> None:
+    class TooLong(Recorder):
         def score_pairs(self, pairs: Sequence[Pair]) -> list[float]:
-            if any(item.id == "7" for _, item in pairs):
+            if any((query.text, item.id) == ("1", "7") for query, item in pairs):
+                self.requests.append([])
                 raise RequestTooLargeError("item 7 is too long")
             return super().score_pairs(pairs)
 
-    wanted = meters(1)
-    with pytest.raises(RequestTooLargeError, match="item 7"):
-        pay(NoSeven(), wanted, 20, batch_size=4)
-    assert wanted[0].calls == 7
+    recorder, wanted = TooLong(), meters(3)
+    scorer = anncur.load_scorer(recorder, batch_size=16)
+    run(Payments(scorer).pay([(meter, np.arange(20)) for meter in wanted]))
+    assert isinstance(wanted[1].failure, RequestTooLargeError)
+    assert [meter.calls for meter in wanted][::2] == [20, 20]
+    check_right(wanted)
 
 
 def test_pairs_of_the_cache_are_not_asked_for_and_told_apart(tmp_path: Any) -> None:
@@ -225,3 +230,37 @@ def test_ctrl_c_stops_what_has_not_begun() -> None:
         pay(recorder, wanted, 50, batch_size=5, concurrency=2)
     assert sum(meter.calls for meter in wanted) <= 30
     check_right(wanted)
+
+
+def test_after_ctrl_c_nothing_is_tried_again() -> None:
+    class Busy(Recorder):
+        def score_pairs(self, pairs: Sequence[Pair]) -> list[float]:
+            self.requests.append([])
+            if len(self.requests) == 4:
+                raise KeyboardInterrupt
+            raise ConnectionError("busy")
+
+    recorder = Busy()
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        pay(recorder, meters(8), 5, batch_size=5, concurrency=4, retries=3, retry_wait=20.0)
+    assert time.perf_counter() - started < 8.0, "a wait would take ten seconds at least"
+    assert len(recorder.requests) == 4
+
+
+def test_who_waits_for_a_place_keeps_to_the_deadline() -> None:
+    scorer = anncur.load_scorer(Recorder(seconds=1.0), concurrency=2, batch_size=5)
+    threads = [threading.Thread(target=scorer.score, args=(anncur.Query("0"), CORPUS[:5])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    with pytest.raises(DeadlineError):
+        run(Payments(scorer, deadline=Deadline(0.2)).pay([(meter, np.arange(5)) for meter in meters(1)]))
+    assert any(thread.is_alive() for thread in threads)
+    for thread in threads:
+        thread.join()
+
+
+def test_no_request_is_larger_than_a_minute_allows() -> None:
+    scorer = anncur.load_scorer(Recorder(), batch_size=50, pairs_per_minute=10)
+    assert scorer.most_pairs == 10

@@ -34,6 +34,7 @@ def test_items_below_the_score_are_not_returned(world: World, index: anncur.Inde
     assert hits.is_partial is False
 
 
+@pytest.mark.slow
 def test_the_search_ends_when_no_other_is_likely_to_be_left(world: World, index: anncur.Index) -> None:
     found, above, calls = 0, 0, []
     for query in range(20, 60):

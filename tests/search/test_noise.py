@@ -96,6 +96,7 @@ def test_averaging_finds_more_of_the_true_best_than_trusting_every_answer(world:
     assert found[3] > found[1] + 0.02
 
 
+@pytest.mark.slow
 def test_noise_lowers_the_estimate_of_recall(world: World) -> None:
     noisy = Noisy(world, 0.0)
     index = anncur.Index.build(world.items, noisy, world.queries[:40])
@@ -114,3 +115,22 @@ def test_agreement_is_one_without_noise_and_falls_with_it() -> None:
     assert found[0] == 1.0
     assert found[0] > found[1] > found[2] > 0.2
     assert agreement(scores, np.full(50, 9.0), 50) == 1.0
+
+
+def test_what_rounding_in_storage_changes_is_no_noise(world: World) -> None:
+    shifted = World(world.exact_scores + 1000.0)
+    index = anncur.Index.build(shifted.items, shifted.scorer, shifted.queries[:20], dtype="float16")
+    assert index._scorer.load().noise.variance == 0.0
+
+
+def test_with_any_repeats_k_items_are_returned(world: World) -> None:
+    index = anncur.Index.build(world.items, anncur.load_scorer(world.scorer, repeats=3))
+    assert len(index.search(world.queries[50], k=10, budget=10)) == 10
+
+
+@pytest.mark.slow
+def test_luck_in_the_first_answer_is_not_taken_for_noise(world: World) -> None:
+    scorer = anncur.load_scorer(Noisy(world, 2.0), repeats=4)
+    index = anncur.Index.build(world.items, scorer, retrievers=["bm25"])
+    index.search_many(world.queries[50:90], k=10, budget=200)
+    assert scorer.noise.variance == pytest.approx(4.0, rel=0.15)

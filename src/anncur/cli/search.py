@@ -57,7 +57,8 @@ def search(
         int | None, typer.Option("--max-rounds", help="The most rounds, each of which waits for the scorer.")
     ] = None,
     deadline_ms: Annotated[
-        float | None, typer.Option("--deadline-ms", help="Start no request that wouldn't be answered by then.")
+        float | None,
+        typer.Option("--deadline-ms", help="Start no request, but the first, that wouldn't be answered by then."),
     ] = None,
     min_score: Annotated[
         float | None, typer.Option("--min-score", help="Only items with this score or a better one.")

@@ -89,8 +89,9 @@ def check_stability(
     except ScorerError as error:
         warnings.warn(f"could not check whether the scorer is stable: {error}", AnncurWarning, stacklevel=3)
     else:
-        watch.observe(queries[0], positions, again)
-        scorer.noise.observe_again(before, again)
+        repeated = watch.observe(queries[0], positions, again)
+        if repeated is not None:
+            scorer.noise.observe_again(*repeated)
 
 
 @contextmanager

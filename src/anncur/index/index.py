@@ -338,10 +338,10 @@ class Index:
         "rerank", "exhaustive", or a method object with settings of its own. With `target_recall` the search ends when
         it has probably found that share of the true top k, after at most `max_budget` pairs; an answer that didn't get
         there is marked as partial. More rounds find more, and each waits for the scorer: there are as many as its
-        latency allows, and at most `max_rounds`. No request is started that wouldn't be answered within `deadline_ms`:
-        the best so far is returned, marked as partial. With `min_score`, only items with that score or a better one are
-        returned, and the search ends when no other is likely to be left. If the search fails, the exception's `kept`
-        holds the hits so far."""
+        latency allows, and at most `max_rounds`. No request, but the first, is started that wouldn't be answered within
+        `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with that score or a
+        better one are returned, and the search ends when no other is likely to be left. If the search fails, the
+        exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with _one_kept():
             return run(self._search(SearchRequest([as_query(query)], k, method, limits, seed, silent), BLOCKING))[0]
@@ -361,8 +361,9 @@ class Index:
         seed: int = 0,
         progress: ProgressLike = None,
     ) -> list[Hits]:
-        """Search for many queries, in blocks: the same answers as one by one, at less cost.
+        """Search for many queries, in blocks, at less cost than one by one.
 
+        The answers are the same, unless a scorer with latency leaves other numbers of rounds; `max_rounds` fixes them.
         `budget` is for each query, `deadline_ms` for all of them together. A request holds pairs of several queries
         where the scorer takes them. If the scorer fails for a query, the others are answered before the error goes up;
         the exception's `kept` is the list of hits so far."""
@@ -481,18 +482,16 @@ class Index:
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
         scorer = self._scorer.source
-        rules = scorer.rules if isinstance(scorer, GuardedScorer) and scorer.name else None
+        rules, cache = None, self._scorer.cache
         if isinstance(scorer, GuardedScorer) and scorer.name:  # loaded again there, and so never pickled
-            scorer = scorer.name
-        return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings)
+            rules, cache, scorer = scorer.rules, cache or scorer.cache_path, scorer.name
+        return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings, cache)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
-        snapshot, scorer = await waiting.compute(self._loaded, request.limits.deadline_ms is not None)
+        snapshot = await waiting.compute(self._current)
+        is_hurried = request.limits.deadline_ms is not None
+        scorer = await self._scorer.for_use(snapshot, is_hurried=is_hurried, waiting=waiting)
         return await self._searcher.search(snapshot, scorer, request, waiting)
-
-    def _loaded(self, is_hurried: bool) -> tuple[Snapshot, GuardedScorer]:
-        snapshot = self._current()
-        return snapshot, self._scorer.for_use(snapshot, is_hurried=is_hurried)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -526,12 +525,13 @@ def _one_kept() -> Iterator[None]:
         raise
 
 
-def _reopen(
+def _reopen(  # noqa: PLR0917  # pickle calls it
     folder: Path,
     scorer: Any,
     rules: CallRules | None,
     retrievers: dict[str, Any],
     log_settings: QueryLogSettings,
+    cache: Path | None,
 ) -> Index:
     """What a pickled index becomes in another process."""
     return Index.open(
@@ -540,6 +540,7 @@ def _reopen(
         retrievers=retrievers.values(),
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
+        cache=cache or False,
     )
 
 

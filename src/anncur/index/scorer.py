@@ -15,9 +15,10 @@ from anncur.index.backend import Contents
 from anncur.index.snapshot import Snapshot
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
-from anncur.scorers.payment import score_again
+from anncur.scorers.payment import answer_again
 from anncur.scorers.stability import n_different
 from anncur.storage.segments import CACHE
+from anncur.waiting import Waiting
 
 PAIRS_CHECKED = 4  # stored scores that are compared with what the scorer gives now
 
@@ -29,7 +30,7 @@ class IndexScorer:
         self, source: object, contents: Callable[[], Contents] | None = None, *, cache: Path | None = None
     ) -> None:
         self._source = source
-        self._cache = cache
+        self.cache = cache
         self._contents = contents  # of an index on disk, which may have been built with another scorer
         self._loaded: Cache[GuardedScorer] = Cache()
         self._is_checked = False  # two threads may both check; that only costs a few pairs
@@ -48,12 +49,12 @@ class IndexScorer:
         """The scorer, loaded once."""
         return self._loaded.get(None, self._load)
 
-    def for_use(self, snapshot: Snapshot, *, is_hurried: bool) -> GuardedScorer:
+    async def for_use(self, snapshot: Snapshot, *, is_hurried: bool, waiting: Waiting) -> GuardedScorer:
         """The scorer; when it is first used without a deadline, after a look whether it still gives the same scores."""
-        scorer = self.load()
+        scorer = await waiting.compute(self.load)
         is_due = scorer.may_change and not self._is_checked and not is_hurried
         if self._contents is not None and is_due and scorer.calls_left > PAIRS_CHECKED:
-            self._is_checked = check_unchanged(scorer, snapshot, dtype=self._contents().dtype)
+            self._is_checked = await check_unchanged(scorer, snapshot, dtype=self._contents().dtype, waiting=waiting)
         return scorer
 
     def _load(self) -> GuardedScorer:
@@ -64,7 +65,7 @@ class IndexScorer:
             raise InputError(
                 f"{built.path} was built with a scorer that has no name to load it by, {built.scorer}; pass that scorer"
             )
-        scorer = load_scorer(built.scorer_name if self._source is None else self._source, cache=self._cache)
+        scorer = load_scorer(built.scorer_name if self._source is None else self._source, cache=self.cache)
         if scorer.fingerprint != built.scorer:
             raise FingerprintError(
                 f"{built.path} was built with the scorer {built.scorer}, not with {scorer.fingerprint}; open it with "
@@ -83,7 +84,7 @@ def cache_file(cache: str | Path | bool, folder: str | Path | None) -> Path | No
     return Path(folder) / CACHE if cache and folder is not None else None
 
 
-def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) -> bool:
+async def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str, waiting: Waiting) -> bool:
     """Warn where a scorer gives other scores than those that are stored; whether it could be compared.
 
     One that fails now isn't reported: whoever needs it will see."""
@@ -93,7 +94,7 @@ def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: str) ->
     positions = np.unique(np.linspace(0, len(snapshot.items) - 1, PAIRS_CHECKED).astype(np.int64))
     stored = snapshot.knowledge.factors.item_vectors[:, 0]
     try:
-        now = score_again(scorer, queries[0], snapshot.items_for(scorer.fingerprint), positions)
+        now = await answer_again(scorer, queries[0], snapshot.items_for(scorer.fingerprint), positions, waiting)
     except ScorerError:
         return False
     spread = {"lowest": float(stored.min()), "highest": float(stored.max())}

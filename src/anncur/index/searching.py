@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from anncur.errors import AnncurWarning, StorageError
+from anncur.errors import AnncurWarning, ScorerError, StorageError
 from anncur.index.backend import Backend
 from anncur.index.build import keeping
 from anncur.index.snapshot import Snapshot
@@ -83,6 +83,7 @@ class Searcher:
         payments = Payments(scorer, deadline=limits.deadline(), waiting=waiting)
         step = max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
+        failures: list[ScorerError] = []  # of single queries
         with keeping(answers):
             for start in range(0, len(queries), step):
                 some = queries[start : start + step]
@@ -92,8 +93,11 @@ class Searcher:
                 block = QueryBlock(
                     some, k, budget, seed, limits.target_recall, least, schedule, noise.variance, noise.share
                 )
-                await self._search_block(snapshot, scorer, block, method=method, payments=payments, answers=answers)
+                runs = await self._search_block(snapshot, scorer, block, method, payments=payments, answers=answers)
+                failures.extend(run.meter.failure for run in runs if run.meter.failure is not None)
                 request.progress("searching", len(answers), len(queries))
+            if failures:
+                raise failures[0]
         return answers
 
     async def _search_block(
@@ -101,12 +105,12 @@ class Searcher:
         snapshot: Snapshot,
         scorer: GuardedScorer,
         block: QueryBlock,
-        *,
         method: Method,
+        *,
         payments: Payments,
         answers: list[Hits],
-    ) -> None:
-        """Add the answers of a block, also when it fails half-way."""
+    ) -> Sequence[Run]:
+        """Add the answers of a block, also when it fails half-way; how each query fared."""
         started = time.perf_counter()
         items = snapshot.items_for(scorer.fingerprint)
         runs = [Run(Meter(query, items, budget=block.budget)) for query in block.queries]
@@ -124,10 +128,13 @@ class Searcher:
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
-                self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
+                again = self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
+                if again is not None and not meter.n_cached:
+                    scorer.noise.observe_again(*again)
             answers.extend(_hits(run, snapshot, block, method, sign=scorer.sign, seconds=seconds) for run in runs)
             if self._log_settings.log_queries:
                 self._log(runs, snapshot)
+        return runs
 
     def _log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
@@ -166,7 +173,7 @@ def _is_partial(run: Run, block: QueryBlock, method: Method, n_items: int) -> bo
     is_short = calls < min(block.k, n_items) and block.min_score is None
     if run.is_cut or is_short or (method.is_exact and calls < n_items):
         return True
-    is_spent = calls == block.budget < n_items
+    is_spent = calls + run.meter.n_repeated == block.budget < n_items
     return is_spent and block.target_recall is not None and (run.estimated_recall or 0.0) < block.target_recall
 
 

@@ -82,6 +82,7 @@ class TextPairScorer:
 
     def __init__(self, thing: Any, function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
         self._function = functools.partial(function, **options) if options else function
+        self.asked = function  # which may be async
         self.fingerprint = fingerprint_of(thing)
         self.is_known_by_name = not _has_fingerprint(thing)
 

@@ -66,14 +66,14 @@ class ScoreCache:
     _identity: Identity | None = None
 
     def __init__(self, path: str | Path, *, most_bytes: int = 2**30) -> None:
-        self._path = Path(path).resolve()  # SQLite puts the log beside the file, not beside a link to it
+        self.path = Path(path).resolve()  # SQLite puts the log beside the file, not beside a link to it
         self._most_bytes = whole_number("most_bytes", most_bytes, least=LEAST_BYTES)
         self._warned: set[str] = set()
         self._resume_at = {"read": 0.0, "write": 0.0}  # when an operation that failed is tried again
-        if os.path.exists(self._path) and not os.path.isfile(self._path):  # unlike pathlib's, they never raise
-            raise InputError(f"a cache of scores is a file, and {self._path} is something else; pass another path")
+        if os.path.exists(self.path) and not os.path.isfile(self.path):  # unlike pathlib's, they never raise
+            raise InputError(f"a cache of scores is a file, and {self.path} is something else; pass another path")
         with _USING:
-            _refuse_foreign(self._path)
+            _refuse_foreign(self.path)
         self.get("", [("", "")])  # warns at once of what is wrong
 
     def get(self, fingerprint: str, pairs: Sequence[TextPair]) -> list[float | None]:
@@ -105,11 +105,11 @@ class ScoreCache:
         return self._attempt("read", lambda connection: _number(connection, count), otherwise=0)
 
     def __repr__(self) -> str:
-        size = os.path.getsize(self._path) if os.path.isfile(self._path) else 0
-        return f"ScoreCache({str(self._path)!r}, {size / 2**20:.1f} of {self._most_bytes / 2**20:.1f} MiB)"
+        size = os.path.getsize(self.path) if os.path.isfile(self.path) else 0
+        return f"ScoreCache({str(self.path)!r}, {size / 2**20:.1f} of {self._most_bytes / 2**20:.1f} MiB)"
 
     def __reduce__(self) -> tuple[Callable[[Path], ScoreCache], tuple[Path]]:
-        return partial(ScoreCache, most_bytes=self._most_bytes), (self._path,)
+        return partial(ScoreCache, most_bytes=self._most_bytes), (self.path,)
 
     def __del__(self) -> None:
         self.close()
@@ -147,7 +147,7 @@ class ScoreCache:
         """Delete rows that are damaged."""
         delete, rows = f"DELETE FROM {TABLE} WHERE id = ?", [(number,) for number in damaged]
         self._attempt("write", lambda connection: connection.executemany(delete, rows).rowcount, otherwise=0)
-        message = f"{len(damaged)} damaged score(s) in {self._path} were dropped, to be scored again; check the disk"
+        message = f"{len(damaged)} damaged score(s) in {self.path} were dropped, to be scored again; check the disk"
         self._warn("score", message, DamagedWarning)
 
     def _attempt(self, operation: str, work: Callable[[sqlite3.Connection], Result], *, otherwise: Result) -> Result:
@@ -167,17 +167,17 @@ class ScoreCache:
 
     def _connect(self) -> sqlite3.Connection:
         """A connection to the file that is there now, made if there is none."""
-        if self._connection is not None and self._identity == _identity(self._path):
+        if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self._disconnect()
-        if _is_missing(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(self._path):
-                if _is_missing(self._path):
-                    _create(self._path)
-        self._identity = _identity(self._path)
-        _refuse_foreign(self._path)
-        address, options = f"{self._path.as_uri()}?mode=rw", {"uri": True, "check_same_thread": False}
+        if _is_missing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(self.path):
+                if _is_missing(self.path):
+                    _create(self.path)
+        self._identity = _identity(self.path)
+        _refuse_foreign(self.path)
+        address, options = f"{self.path.as_uri()}?mode=rw", {"uri": True, "check_same_thread": False}
         self._connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, **options)
         self._connection.text_factory = bytes  # where there is text, it is damage, and need not be UTF-8
         _OPEN.add(self)
@@ -197,22 +197,22 @@ class ScoreCache:
 
     def _is_replaced(self, error: Exception) -> bool:
         """Warn of an error; whether there is, or can be made, another file than the one that failed."""
-        if self._identity is not None and self._identity != _identity(self._path):
+        if self._identity is not None and self._identity != _identity(self.path):
             return True  # by another process
         kind, remedy = _diagnosis(error)
         if kind != "damaged":
-            self._warn(kind, f"no scores are cached in {self._path} for now ({error}): {remedy}", AnncurWarning)
+            self._warn(kind, f"no scores are cached in {self.path} for now ({error}): {remedy}", AnncurWarning)
             return False
-        aside = self._path.with_name(f"{self._path.name}.damaged")
+        aside = self.path.with_name(f"{self.path.name}.damaged")
         try:
-            with _alone(self._path):
-                if self._identity == _identity(self._path):
-                    _remove_log(self._path)
-                    os.replace(self._path, aside)
+            with _alone(self.path):
+                if self._identity == _identity(self.path):
+                    _remove_log(self.path)
+                    os.replace(self.path, aside)
         except OSError as obstacle:
-            self._warn("stuck", f"{self._path} is damaged and can't be renamed ({obstacle}); delete it", AnncurWarning)
+            self._warn("stuck", f"{self.path} is damaged and can't be renamed ({obstacle}); delete it", AnncurWarning)
             return False
-        message = f"{self._path} is damaged ({error}) and was renamed to {aside.name}; its scores are paid for again"
+        message = f"{self.path} is damaged ({error}) and was renamed to {aside.name}; its scores are paid for again"
         self._warn(kind, message, DamagedWarning)
         return True
 

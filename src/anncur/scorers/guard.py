@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,7 @@ from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
 from anncur.scorers.cache import ScoreCache
 from anncur.scorers.noise import Noise
 from anncur.scorers.pace import Pace, RateLimit, Slots
-from anncur.waiting import BLOCKING, Waiting, run
+from anncur.waiting import BLOCKING, Waiting, is_async, run
 
 LOG = logging.getLogger("anncur")
 NOT_WORTH_RETRYING = (SpendCapError, FingerprintError, ScorerRefusedError, RequestTooLargeError)
@@ -204,6 +206,11 @@ class GuardedScorer:
         return 1.0 if self.rules.higher_is_better else -1.0
 
     @property
+    def cache_path(self) -> Path | None:
+        """Of the cache of its scores, if it has one."""
+        return None if self.cache is None else self.cache.path
+
+    @property
     def spent(self) -> dict[str, float]:
         """What an endpoint has billed, in its own units; empty where it tells nothing."""
         return dict(getattr(self._scorer, "spent", {}))
@@ -221,7 +228,12 @@ class GuardedScorer:
     @property
     def most_pairs(self) -> int:
         """The most pairs for one request, at least one."""
-        return max(1, int(min(self.rules.batch_size, self._shared.most_pairs, self.calls_left)))
+        most = min(self.rules.batch_size, self._shared.most_pairs, self.calls_left)
+        return max(1, int(most if self.rules.pairs_per_minute is None else min(most, self.rules.pairs_per_minute)))
+
+    def ask_for_fewer(self, n_pairs: int) -> None:
+        """Let later requests hold no more pairs than this: larger ones were refused."""
+        self._shared.most_pairs = min(self._shared.most_pairs, n_pairs)
 
     @property
     def mixes_queries(self) -> bool:
@@ -269,32 +281,46 @@ class GuardedScorer:
         return values
 
     async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
-        for name, n_passing in (("requests_per_minute", 1), ("pairs_per_minute", len(pairs))):
-            if (most := getattr(self.rules, name)) is not None:
-                await self._pause(self._shared.limit(name, most).wait(n_passing), waiting, deadline)
-        self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        with self._foreign(f"on {_described_pairs(pairs)}", remedy), self._learning_size(len(pairs)):
-            answer, seconds = await self._answer(pairs, waiting)
-            if isinstance(answer, Iterator):
-                answer = list(answer)  # here, because a generator fails only when it is asked
-            found = checked_scores(answer, pairs, fingerprint=self.fingerprint)
+        async with self._shared.slots.taken(self._most_at_once(waiting), waiting, partial(_check, deadline)):
+            await self._keep_to_limits(len(pairs), waiting, deadline)
+            self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
+            started = time.perf_counter()
+            with self._foreign(f"on {_described_pairs(pairs)}", remedy):
+                answer = await waiting.call(*self._asking(pairs))
+                if isinstance(answer, Iterator):
+                    answer = list(answer)  # here, because a generator fails only when it is asked
+                found = checked_scores(answer, pairs, fingerprint=self.fingerprint)
+            self._shared.pace.observe(len(pairs), time.perf_counter() - started)
         self._shared.noise.observe(found)
-        self._shared.pace.observe(len(pairs), seconds)
         if self.cache is not None:
-            self.cache.put(self.fingerprint, text_pairs(pairs), found.tolist())
+            await waiting.finish(self.cache.put, self.fingerprint, text_pairs(pairs), found.tolist())
         return self.sign * found
 
-    async def _answer(self, pairs: Sequence[Pair], waiting: Waiting) -> tuple[Any, float]:
-        """What the scorer gives, and how long that took; not before it has a place among the requests under way."""
-        n_slots = self.rules.concurrency if self.rules.concurrency > 1 else math.inf
-        async with self._shared.slots.taken(n_slots, waiting):
-            started = time.perf_counter()
-            if self.mixes_queries:
-                answer = await waiting.call(self._scorer.score_pairs, list(pairs))
-            else:
-                answer = await waiting.call(self._scorer.score, pairs[0][0], [item for _, item in pairs])
-            return answer, time.perf_counter() - started
+    def _asking(self, pairs: Sequence[Pair]) -> tuple[Any, ...]:
+        """The function to call, and its arguments."""
+        if self.mixes_queries:
+            return self._scorer.score_pairs, list(pairs)
+        return self._scorer.score, pairs[0][0], [item for _, item in pairs]
+
+    def _most_at_once(self, waiting: Waiting) -> float:
+        """Requests under way. Whoever blocks has threads of his own if he wants several at once; a scorer that blocks
+        while others await may not be made for threads."""
+        if self.rules.concurrency > 1:
+            return self.rules.concurrency
+        function = self._scorer.score_pairs if self.mixes_queries else self._scorer.score
+        is_alone = waiting is not BLOCKING and not is_async(getattr(self._scorer, "asked", function))
+        return 1 if is_alone else math.inf
+
+    async def _keep_to_limits(self, n_pairs: int, waiting: Waiting, deadline: Deadline | None) -> None:
+        for name, n_passing in (("requests_per_minute", 1), ("pairs_per_minute", n_pairs)):
+            if (most := getattr(self.rules, name)) is not None:
+                left = math.inf if deadline is None else deadline.seconds_left
+                seconds = self._shared.limit(name, most).wait(n_passing, at_most=left)
+                if seconds is None:
+                    raise DeadlineError(f"the deadline comes before {name} allows another request")
+                if seconds > 0:
+                    await waiting.sleep(seconds)
 
     @contextmanager
     def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:
@@ -307,29 +333,19 @@ class GuardedScorer:
             message = f"the scorer {self.fingerprint} failed {doing} with {type(error).__name__}: {error}{remedy}"
             raise ScorerError(message) from error
 
-    @contextmanager
-    def _learning_size(self, n_pairs: int) -> Iterator[None]:
-        """Make later requests smaller than one that was too large."""
-        try:
-            yield
-        except RequestTooLargeError:
-            self._shared.most_pairs = min(self._shared.most_pairs, max(1, n_pairs // 2))
-            raise
-
     async def _wait(self, attempt: int, failure: ScorerError, waiting: Waiting, deadline: Deadline | None) -> None:
         asked = failure.retry_after if isinstance(failure, ScorerBusyError) else None
         backoff = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
         backoff *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
         LOG.warning("trying again in %.1f s: %s", wait := max(backoff, asked or 0.0), failure)
-        await self._pause(wait, waiting, deadline, failure)
-
-    async def _pause(
-        self, seconds: float, waiting: Waiting, deadline: Deadline | None, failure: ScorerError | None = None
-    ) -> None:
-        if deadline is not None and seconds >= deadline.seconds_left:
+        if deadline is not None and wait >= deadline.seconds_left:
             raise DeadlineError("the deadline comes before the next try of the scorer") from failure
-        if seconds > 0:
-            await waiting.sleep(seconds)
+        await waiting.sleep(wait)
+
+
+def _check(deadline: Deadline | None) -> None:
+    if deadline is not None and deadline.seconds_left <= 0:
+        raise DeadlineError("the deadline has passed")
 
 
 def checked_scores(answer: Any, pairs: Sequence[Pair], *, fingerprint: str) -> FloatVector:

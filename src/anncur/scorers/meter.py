@@ -27,6 +27,7 @@ class Meter:
         self.failure: ScorerError | None = None  # of its last request, when the scorer answers others
         self._scored: dict[int, float] = {}  # position -> exact score
         self._batches: list[tuple[Positions, FloatVector]] = []  # the same, in the order of payment
+        self._latest: dict[int, float] = {}  # position -> answer when it was asked for again
         self._means: dict[int, tuple[float, int]] = {}  # position -> mean of several answers, and their number
 
     @property
@@ -62,12 +63,21 @@ class Meter:
         """The exact scores of items that were scored."""
         return np.array([self._scored[position] for position in positions.tolist()], dtype=np.float64)
 
-    def average(self, positions: Positions, exact_scores: FloatVector) -> None:
-        """Take in other answers to pairs that were scored; from now on their mean counts."""
+    def average(self, positions: Positions, exact_scores: FloatVector) -> tuple[FloatVector, FloatVector]:
+        """Take in other answers to pairs that were scored; from now on their mean counts.
+
+        Returns the answers before and these, for pairs that were asked for again before: by the first answer they were
+        chosen, so that it is a lucky one."""
         self.n_repeated += len(positions)
+        before, again = [], []
         for position, score in zip(positions.tolist(), exact_scores.tolist(), strict=True):
             mean, n_answers = self._means.get(position, (self._scored[position], 1))
             self._means[position] = (mean * n_answers + score) / (n_answers + 1), n_answers + 1
+            if position in self._latest:
+                before.append(self._latest[position])
+                again.append(score)
+            self._latest[position] = score
+        return np.array(before), np.array(again)
 
     def averaged(self) -> tuple[FloatVector, FloatVector]:
         """The mean answer to each of `positions`, and how many there were."""

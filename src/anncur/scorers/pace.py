@@ -5,6 +5,8 @@ kept ahead of time, so that an endpoint has nothing to refuse."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -47,7 +49,7 @@ class Pace:
             self._sums = DECAY * self._sums + new
 
     def seconds(self, n_pairs: int) -> float | None:
-        """What a request of so many pairs would take, where anything is known.
+        """What a request of `n_pairs` would take, where anything is known.
 
         Until requests of several sizes were seen, twice as many pairs count as twice the time, and half as many as the
         same time."""
@@ -69,7 +71,7 @@ class Pace:
         return mean_seconds + slope * (n_pairs - mean_pairs)
 
     def affordable(self, most: int, seconds: float) -> int | None:
-        """The most pairs, up to `most`, of a request that takes no longer than so many seconds, where it is known."""
+        """The most pairs, up to `most`, of a request that takes no longer than `seconds`, where it is known."""
         if self.seconds(1) is None:
             return None
         return bisect_right(range(1, most + 1), seconds, key=lambda n_pairs: self.seconds(n_pairs) or 0.0)
@@ -83,12 +85,14 @@ class Slots:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._n_taken = 0
 
     @asynccontextmanager
-    async def taken(self, most: float, waiting: Waiting) -> AsyncIterator[None]:
-        """Hold one of `most` places, after waiting for it."""
+    async def taken(self, most: float, waiting: Waiting, check: Callable[[], None]) -> AsyncIterator[None]:
+        """Hold one of `most` places, after waiting for it; `check` may refuse to wait any longer."""
         while not self._take(most):
+            check()
             await waiting.sleep(SLOT_SECONDS)
         try:
             yield
@@ -98,35 +102,40 @@ class Slots:
 
     def _take(self, most: float) -> bool:
         with self._lock:
+            if self._pid != os.getpid():  # requests of the process before a fork are not ours
+                self._pid, self._n_taken = os.getpid(), 0
             is_free = self._n_taken < most
             self._n_taken += is_free
             return is_free
 
 
 class RateLimit:
-    """Lets at most so many pass in any minute. Thread-safe."""
+    """Lets at most `per_minute` pass in any minute; if that is below one, one in as many minutes as it takes.
+    Thread-safe."""
 
     def __init__(self, per_minute: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute = per_minute
+        self._most, self._window = max(1.0, per_minute), MINUTE / min(1.0, per_minute)
         self._clock = clock
         self._lock = threading.Lock()
-        self._passed: deque[tuple[float, int]] = deque()  # when, and how many, within the last minute
+        self._passed: deque[tuple[float, int]] = deque()  # when, and how many, within the last window
         self._n_passed = 0
 
-    def wait(self, n_wanted: int) -> float:
-        """Seconds to wait before these may pass, which are then counted as passed at that moment.
-
-        More than a minute allows pass alone, after all before them."""
+    def wait(self, n_wanted: int, *, at_most: float = math.inf) -> float | None:
+        """Seconds to wait before these may pass, which then count as passed at that moment; None, and nothing counts,
+        where that is longer than `at_most`. More than a minute allows pass alone."""
         with self._lock:
             now = self._clock()
-            while self._passed and self._passed[0][0] <= now - MINUTE:
+            while self._passed and self._passed[0][0] <= now - self._window:
                 self._n_passed -= self._passed.popleft()[1]
             moment, n_left = now, self._n_passed
-            for when, n_pairs in self._passed:
-                if n_left + n_wanted <= self.per_minute:
+            for when, n_passed in self._passed:
+                if n_left + n_wanted <= self._most:
                     break
-                moment, n_left = when + MINUTE, n_left - n_pairs
+                moment, n_left = when + self._window, n_left - n_passed
             moment = max(moment, now, self._passed[-1][0] if self._passed else now)
+            if moment - now >= at_most:
+                return None
             self._passed.append((moment, n_wanted))
             self._n_passed += n_wanted
             return moment - now

@@ -33,11 +33,20 @@ Want: TypeAlias = tuple[Meter, Positions]
 Wanted: TypeAlias = tuple[Meter, int]  # one pair
 
 
-def score_again(scorer: GuardedScorer, query: Query, items: Items, positions: Positions) -> FloatVector:
+async def answer_again(
+    scorer: GuardedScorer, query: Query, items: Items, positions: Positions, waiting: Waiting
+) -> FloatVector:
     """What the scorer itself gives for some items now, whatever the cache has."""
     meter = Meter(query, items, budget=len(positions))
-    run(Payments(scorer, uses_cache=False).pay([(meter, positions)]))
+    await Payments(scorer, waiting=waiting, uses_cache=False).pay([(meter, positions)])
+    if meter.failure is not None:
+        raise meter.failure
     return meter.scores_of(positions)
+
+
+def score_again(scorer: GuardedScorer, query: Query, items: Items, positions: Positions) -> FloatVector:
+    """The same for callers that block."""
+    return run(answer_again(scorer, query, items, positions, BLOCKING))
 
 
 class Payments:
@@ -70,7 +79,7 @@ class Payments:
             self._deadline.extend(seconds)
 
     def round_seconds(self, n_queries: int, n_pairs: int) -> float | None:
-        """How long it takes to have so many pairs scored for each query, where anything is known of the pace."""
+        """How long it takes to have `n_pairs` scored for each query, where anything is known of the pace."""
         most, n_in_all = self._scorer.most_pairs, n_queries * n_pairs
         by_query = n_queries * math.ceil(n_pairs / most)
         n_requests = math.ceil(n_in_all / most) if self._scorer.mixes_queries else by_query
@@ -82,8 +91,8 @@ class Payments:
         return math.inf if self._deadline is None else self._deadline.seconds_left
 
     async def pay(self, wants: Sequence[Want]) -> None:
-        """Have the meters' new positions scored. What fails for one query alone is its meter's `failure`; what fails
-        for all goes up."""
+        """Have the meters' new positions scored. What fails for a query is its meter's `failure`; what fails for one
+        query after the other goes up."""
         by_meter = [[(meter, position) for position in meter.unscored(positions)] for meter, positions in wants]
         missing = await self.waiting.compute(self._from_cache, list(chain.from_iterable(by_meter)))
         queue = deque(_in_turns(missing) if self._deadline is not None and self._scorer.mixes_queries else missing)
@@ -92,10 +101,6 @@ class Payments:
         n_requests = math.ceil(len(queue) / self._scorer.most_pairs) if self._scorer.mixes_queries else len(queue)
         at_once = min(self._scorer.rules.concurrency, n_requests)
         await self.waiting.each(self._jobs(queue), at_once=at_once)
-        failed = [meter for meter, _ in wants if meter.failure is not None]
-        if len(failed) == len({id(meter) for meter, _ in wants}):
-            assert failed[0].failure is not None
-            raise failed[0].failure
 
     async def pay_again(self, wants: Sequence[Want]) -> None:
         """Have the scorer answer again to pairs that were scored, past any cache."""
@@ -104,8 +109,9 @@ class Payments:
             await Payments(self._scorer, deadline=self._deadline, waiting=self.waiting, uses_cache=False).pay(again)
         finally:
             for (meter, _), (answered, _) in zip(wants, again, strict=True):
-                self._scorer.noise.observe_again(meter.scores_of(answered.positions), answered.exact_scores)
-                meter.average(answered.positions, answered.exact_scores)
+                meter.failure = answered.failure
+                meter.n_requests += answered.n_requests
+                self._scorer.noise.observe_again(*meter.average(answered.positions, answered.exact_scores))
 
     def _from_cache(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Record what the cache has; the others."""
@@ -122,8 +128,7 @@ class Payments:
             batch = [queue.popleft()]
             while queue and len(batch) < n_pairs and (self._scorer.mixes_queries or queue[0][0] is batch[0][0]):
                 batch.append(queue.popleft())
-            if batch := [(meter, position) for meter, position in batch if meter.failure is None]:
-                yield functools.partial(self._request, batch)
+            yield functools.partial(self._request, batch)
 
     def _request_size(self, n_left: int) -> int:
         """The most pairs for the next request; under a deadline as many as the scorer can answer in time."""
@@ -140,14 +145,20 @@ class Payments:
             raise DeadlineError("the deadline comes before another request would be answered")
         return affordable
 
-    async def _request(self, batch: Sequence[Wanted]) -> None:
+    async def _request(self, batch: Sequence[Wanted], *, is_part: bool = False) -> None:
+        """Ask for a batch; `is_part` is one of a request that was too large."""
+        batch = [(meter, position) for meter, position in batch if meter.failure is None]
+        if not batch:
+            return
+        self.check_deadline()
         try:
-            exact_scores = await self._scorer.ask(_pairs(batch), waiting=self.waiting, deadline=self._deadline)
-        except RequestTooLargeError:
+            pairs = await self.waiting.compute(_pairs, batch)
+            exact_scores = await self._scorer.ask(pairs, waiting=self.waiting, deadline=self._deadline)
+        except RequestTooLargeError as error:
             if len(batch) == 1:
-                raise
+                batch[0][0].failure = error
             for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-                await self._request(half)
+                await self._request(half, is_part=True)
         except NOT_WORTH_RETRYING:
             raise
         except ScorerError as error:
@@ -156,6 +167,8 @@ class Payments:
             with self._recording:
                 self._n_failed, self._has_scored = 0, True
                 _record(batch, exact_scores.tolist(), is_cached=False)
+            if is_part:
+                self._scorer.ask_for_fewer(len(batch))
 
     async def _blame(self, batch: Sequence[Wanted], error: ScorerError) -> None:
         """Find out which query it is that fails."""
@@ -164,8 +177,10 @@ class Payments:
             for meter, positions in by_meter:
                 await self._request([(meter, position) for position in positions])
             return
-        by_meter[0][0].failure = error
-        self._n_failed += 1
+        with self._recording:
+            meter = by_meter[0][0]
+            self._n_failed += meter.failure is None
+            meter.failure = error
         if self._n_failed >= FAILURES_IN_A_ROW:
             raise error
 

@@ -52,8 +52,10 @@ class StabilityWatch:
         self._lowest, self._highest = np.inf, -np.inf
         self.report = Stability(0, 0, 0.0)
 
-    def observe(self, query: Query, positions: Positions, exact_scores: FloatVector, *, version: int = 0) -> None:
-        """Take in the scores that one search has paid for.
+    def observe(
+        self, query: Query, positions: Positions, exact_scores: FloatVector, *, version: int = 0
+    ) -> tuple[FloatVector, FloatVector] | None:
+        """Take in the scores that one search has paid for; the scores then and now of pairs that came again.
 
         In another version of an index, positions mean other items."""
         key = (version, query.marked_text)
@@ -61,9 +63,9 @@ class StabilityWatch:
             self._lowest = min(self._lowest, float(exact_scores.min(initial=np.inf)))
             self._highest = max(self._highest, float(exact_scores.max(initial=-np.inf)))
             before = self._latest.get(key)
-            if before is not None:
-                self._compare(before, (positions, exact_scores))
+            again = None if before is None else self._compare(before, (positions, exact_scores))
             self._remember(key, positions, exact_scores)
+            return again
 
     def _remember(self, key: tuple[int, str], positions: Positions, exact_scores: FloatVector) -> None:
         forgotten, _ = self._latest.pop(key, (NO_POSITIONS, None))
@@ -73,10 +75,12 @@ class StabilityWatch:
             _, (forgotten, _) = self._latest.popitem(last=False)
             self._n_remembered -= len(forgotten)
 
-    def _compare(self, before: tuple[Positions, FloatVector], now: tuple[Positions, FloatVector]) -> None:
+    def _compare(
+        self, before: tuple[Positions, FloatVector], now: tuple[Positions, FloatVector]
+    ) -> tuple[FloatVector, FloatVector] | None:
         repeated, places_before, places_now = np.intersect1d(before[0], now[0], return_indices=True)
         if not len(repeated):
-            return
+            return None
         then, again = before[1][places_before], now[1][places_now]
         differences = np.abs(again - then)
         n_changed = n_different(then, again, lowest=self._lowest, highest=self._highest, dtype=self._dtype)
@@ -88,6 +92,7 @@ class StabilityWatch:
         )
         if was_stable and n_changed:
             _warn(self.report)
+        return then, again if n_changed else then  # what rounding changes is no noise
 
 
 def _warn(report: Stability) -> None:

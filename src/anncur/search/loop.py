@@ -53,15 +53,17 @@ async def run_rounds(
 ) -> None:
     """Carry a block of queries through all rounds of a method; `runs` holds what came of each query.
 
-    When the deadline passes, the loop ends. What the scorer fails for goes up: at once if it fails altogether, or used
-    up all the time by failing, else when the other queries are answered. Either way the runs keep what was paid for,
-    and those with budget left are marked as cut."""
+    When the deadline passes, the loop ends. A query that the scorer fails for has its meter's `failure`, and the others
+    are answered; if it fails altogether, or used up all the time by failing, the error goes up. Either way the runs
+    keep what was paid for, and those with budget left are marked as cut."""
     rounds = _Rounds(method, block, knowledge)
     try:
         payments.check_deadline()
         proposals = await payments.waiting.compute(rounds.begin, payments)
         while proposals is not None:
             exact_scores = await _pay(runs, proposals, payments)
+            if all(run.meter.failure is not None for run in runs):
+                break
             proposals = await payments.waiting.compute(rounds.advance, exact_scores)
     except DeadlineError as error:  # what was found until now is the answer
         if isinstance(error.__cause__, ScorerError) and not any(run.meter.calls for run in runs):
@@ -70,11 +72,8 @@ async def run_rounds(
     finally:
         rounds.close()
         for run, estimate in zip(runs, chain(rounds.estimates, repeat(None)), strict=False):
-            run.estimated_recall = estimate
+            run.estimated_recall = None if estimate is None or np.isnan(estimate) else estimate
             run.is_cut = run.meter.remaining > 0 and (not rounds.are_finished or run.meter.failure is not None)
-    for run in runs:
-        if run.meter.failure is not None:
-            raise run.meter.failure
 
 
 class _Rounds:
@@ -119,15 +118,16 @@ class _Rounds:
 
 
 def n_repeated(k: int, budget: int, repeats: int) -> int:
-    """How many of the best items are scored again each time: twice k, and at most half of the budget for all."""
-    return min(AGAIN_PER_K * k, budget // (2 * (repeats - 1))) if repeats > 1 else 0
+    """How many of the best items are scored again each time: twice k, but at most half of the budget is for that, and
+    k items are scored in any case."""
+    return min(AGAIN_PER_K * k, budget // 2 // (repeats - 1), max(0, budget - k) // (repeats - 1)) if repeats > 1 else 0
 
 
 async def repeat_best(runs: Sequence[Run], payments: Payments, *, n_best: int, n_times: int) -> None:
     """Have the best items of each run scored again, so that no lucky answer decides. What the deadline cuts off is
     left."""
     for _ in range(n_times if n_best else 0):
-        whole = [run for run in runs if not run.is_cut and run.meter.calls]
+        whole = [run for run in runs if not run.is_cut and run.meter.calls and run.meter.failure is None]
         try:
             await payments.pay_again([(run.meter, run.best(n_best)[0]) for run in whole])
         except DeadlineError:
@@ -155,7 +155,7 @@ async def explore(runs: Sequence[Run], payments: Payments, *, n_items: int, shar
     drawn = []
     for run in runs:
         wanted = min(_n_wanted(run.meter, share), n_items - run.meter.calls)
-        if not run.is_cut and wanted > 0:
+        if not run.is_cut and run.meter.failure is None and wanted > 0:
             rng = _generator(seed, run.meter.query.marked_text)
             drawn.append((run, _draw(wanted, n_items, run.meter.positions, rng)))
     calls_before = [run.meter.calls for run, _ in drawn]

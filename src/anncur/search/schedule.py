@@ -28,8 +28,8 @@ def _no_hurry() -> float:
 class Schedule:
     """What limits the rounds of a block of `n_queries`.
 
-    `round_seconds` tells how long a round of so many pairs for each query takes, where it is known, and `seconds_left`
-    the time until the deadline."""
+    `round_seconds` tells how long a round of n pairs for each query takes, where it is known, and `seconds_left` the
+    time until the deadline."""
 
     n_queries: int = 1
     max_rounds: int | None = None
@@ -56,7 +56,7 @@ class Schedule:
         return max(1, most if self.max_rounds is None else min(most, self.max_rounds - n_rounds))
 
     def _within(self, seconds: float, n_pairs: int) -> int:
-        """The most rounds for so many pairs that take no longer than this; at least one."""
+        """The most rounds for `n_pairs` that take no longer than this; at least one."""
         if self._seconds(CONSIDERED[0], n_pairs) <= seconds:
             return UNLIMITED
         return next((n for n in CONSIDERED if self._seconds(n, n_pairs) <= seconds), 1)

@@ -44,7 +44,10 @@ class Storm:
             return self._honest(asked)
 
 
-@pytest.fixture(params=list(SPOKEN))
+QUICK = {"tei", "vllm-score"}  # one that is asked by query, and one by pairs
+
+
+@pytest.fixture(params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SPOKEN])
 def spoken(request: pytest.FixtureRequest) -> Spoken:
     return SPOKEN[request.param]
 
