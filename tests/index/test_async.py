@@ -169,7 +169,7 @@ def test_no_more_requests_are_under_way_than_the_rules_allow_whoever_asks(world:
         await asyncio.gather(*(index.asearch(query, budget=20, method="rerank") for query in world.queries[:10]))
 
     asyncio.run(many())
-    assert scorer.most_at_once == 3
+    assert 2 <= scorer.most_at_once <= 3
 
 
 def test_what_a_blocking_scorer_was_paid_for_is_kept_when_its_task_is_cancelled(world: World, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_scorer_by_query_is_never_asked_for_two_queries_at_once() -> None:
 
 @pytest.mark.parametrize("kind", [Recorder, ByQuery])
 def test_as_many_requests_are_under_way_as_the_rules_allow(kind: type[Recorder]) -> None:
-    recorder, wanted = kind(seconds=0.02), meters(4)
+    recorder, wanted = kind(seconds=0.05), meters(4)
     pay(recorder, wanted, 10, batch_size=5, concurrency=3)
     assert recorder.most_at_once == 3
     assert sizes(recorder) == [5] * 8
@@ -214,7 +214,7 @@ def test_no_request_is_begun_that_would_be_answered_after_the_deadline() -> None
     started = time.perf_counter()
     with pytest.raises(DeadlineError, match="before another request would be answered"):
         pay(recorder, wanted, 50, batch_size=5, deadline=Deadline(0.45))
-    assert time.perf_counter() - started < 0.6
+    assert time.perf_counter() - started < 0.9
     assert 2 <= len(recorder.requests) <= 4
 
 
@@ -249,7 +249,7 @@ def test_after_ctrl_c_nothing_is_tried_again() -> None:
 
 
 def test_who_waits_for_a_place_keeps_to_the_deadline() -> None:
-    scorer = anncur.load_scorer(Recorder(seconds=1.0), concurrency=2, batch_size=5)
+    scorer = anncur.load_scorer(Recorder(seconds=2.0), concurrency=2, batch_size=5)
     threads = [threading.Thread(target=scorer.score, args=(anncur.Query("0"), CORPUS[:5])) for _ in range(2)]
     for thread in threads:
         thread.start()
