@@ -18,6 +18,8 @@ from anncur.models.encoders import load_cross_encoder, load_dual_encoder, new_du
 from anncur.tokens import PairFormat
 from toy_linking import WORDS, write_network, write_zeshel
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 Run = Callable[..., Any]
 START = ["--network", "network", "--dual-encoder", "dual", "--query-length", "12", "--item-length", "12"]
 SHORT = ["--epochs", "1", "--evaluations", "1", "--negatives", "3", "--pool", "5"]

@@ -17,6 +17,8 @@ from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
 from toy_studies import N_ITEMS, N_QUERIES, add_distilled, check_rerun, make_study, make_world, measure
 from worlds import HashedVectors
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 
 def with_distilled(name: str) -> Study:
     return add_distilled(make_study(), name)

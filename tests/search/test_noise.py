@@ -12,7 +12,7 @@ from anncur.errors import UnstableScorerWarning
 from anncur.scorers.noise import Noise, agreement
 from worlds import World, low_rank_scores
 
-pytestmark = pytest.mark.filterwarnings("ignore::anncur.UnstableScorerWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::anncur.UnstableScorerWarning")]
 
 
 class Noisy:
@@ -86,7 +86,6 @@ def test_a_scorer_without_noise_gives_the_same_scores_when_it_is_asked_again(wor
     assert hits.calls == 100
 
 
-@pytest.mark.slow
 def test_averaging_finds_more_of_the_true_best_than_trusting_every_answer(world: World) -> None:
     found = {}
     for repeats in (1, 3):
@@ -96,7 +95,6 @@ def test_averaging_finds_more_of_the_true_best_than_trusting_every_answer(world:
     assert found[3] > found[1] + 0.02
 
 
-@pytest.mark.slow
 def test_noise_lowers_the_estimate_of_recall(world: World) -> None:
     noisy = Noisy(world, 0.0)
     index = anncur.Index.build(world.items, noisy, world.queries[:40])
@@ -128,7 +126,6 @@ def test_with_any_repeats_k_items_are_returned(world: World) -> None:
     assert len(index.search(world.queries[50], k=10, budget=10)) == 10
 
 
-@pytest.mark.slow
 def test_luck_in_the_first_answer_is_not_taken_for_noise(world: World) -> None:
     scorer = anncur.load_scorer(Noisy(world, 2.0), repeats=4)
     index = anncur.Index.build(world.items, scorer, retrievers=["bm25"])

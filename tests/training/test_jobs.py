@@ -34,6 +34,8 @@ from anncur.training.loop import RESUME, LogRow, TrainSettings, train
 from toy_linking import write_lines
 from training.toy_tasks import NEGATIVES, Toys, toy_scores
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 FAST = TrainSettings(epochs=14, learning_rate=1e-2, evaluations=1, warmup=0.1)
 
 

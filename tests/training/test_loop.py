@@ -20,6 +20,8 @@ from anncur.errors import DamagedError, InputError, ResumeError
 from anncur.training.loop import LOG, RESUME, LogRow, TrainSettings, train
 from training.toy_tasks import Toys
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 SETTINGS = TrainSettings(epochs=2, learning_rate=1e-3, evaluations=2)
 TASKS = ["cross_encoder", "dual_encoder", "distillation"]
 
