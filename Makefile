@@ -6,9 +6,7 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-QUICK := OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto  # a process for each core is enough
-
-.PHONY: help setup demo test test-slow test-all check fmt bench bench-commit bench-all bench-all-commit model docs
+.PHONY: help setup demo test test-slow test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,18 +17,19 @@ demo: $(BASIC_STAMP)  ## run the main job on the bundled sample
 	$(BIN)/anncur demo
 
 test: $(STAMP)  ## run the quick tests
-	$(QUICK)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto  # a process for each core is enough
 
 test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many processes
 	$(BIN)/pytest -n auto -m 'slow or processes'
 
 test-all: test test-slow  ## run all tests
 
-check: $(STAMP)  ## what CI runs: format, lint, types, tests
+lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(QUICK)
+
+check: lint test  ## what CI runs first: format, lint, types, quick tests
 
 fmt: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .
