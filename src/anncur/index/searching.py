@@ -93,8 +93,9 @@ class Searcher:
                 block = QueryBlock(
                     some, k, budget, seed, limits.target_recall, least, schedule, noise.variance, noise.share
                 )
-                runs = await self._search_block(snapshot, scorer, block, method, payments=payments, answers=answers)
-                failures.extend(run.meter.failure for run in runs if run.meter.failure is not None)
+                failures += await self._search_block(
+                    snapshot, scorer, block, method, payments=payments, answers=answers
+                )
                 request.progress("searching", len(answers), len(queries))
             if failures:
                 raise failures[0]
@@ -109,8 +110,8 @@ class Searcher:
         *,
         payments: Payments,
         answers: list[Hits],
-    ) -> Sequence[Run]:
-        """Add the answers of a block, also when it fails half-way; how each query fared."""
+    ) -> list[ScorerError]:
+        """Add the answers of a block, also when it fails half-way; the failures of single queries."""
         started = time.perf_counter()
         items = snapshot.items_for(scorer.fingerprint)
         runs = [Run(Meter(query, items, budget=block.budget)) for query in block.queries]
@@ -134,7 +135,7 @@ class Searcher:
             answers.extend(_hits(run, snapshot, block, method, sign=scorer.sign, seconds=seconds) for run in runs)
             if self._log_settings.log_queries:
                 self._log(runs, snapshot)
-        return runs
+        return [run.meter.failure for run in runs if run.meter.failure is not None]
 
     def _log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
