@@ -18,6 +18,8 @@ from anncur.cli.main import app
 from anncur.retrievers import loading
 from anncur.tuning import posterior, splits
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 GOLDEN = Path(__file__).parent.parent / "reliability" / "golden" / "format-2"
 
 

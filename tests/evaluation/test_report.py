@@ -18,6 +18,8 @@ from anncur.evaluation.rows import Cell, Row, RowFile, read_rows
 from anncur.evaluation.scoreboard import DOCUMENTS
 from toy_studies import make_study, scoreboard_rows
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 pytest.importorskip("matplotlib")
 
 

@@ -14,6 +14,8 @@ from anncur.search.adacur import GumbelNoise
 from anncur.search.regression import even_rounds
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 MakeWorld = Callable[..., World]
 
 

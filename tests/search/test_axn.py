@@ -18,6 +18,8 @@ from anncur.search.axn import FactorSettings, Reference, SparseFactors, fit_spar
 from anncur.search.base import Knowledge, Method
 from worlds import World
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 N_ANCHORS, N_ITEMS, WIDTH = 40, 400, 8
 MakeWorld = Callable[..., World]
 

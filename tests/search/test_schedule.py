@@ -13,6 +13,8 @@ from anncur.search.schedule import Schedule
 from anncur.search.settings import PosteriorSettings
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 SETTINGS = PosteriorSettings(n_initial=10)
 
 
@@ -113,7 +115,6 @@ def test_a_number_of_rounds_that_makes_no_sense_is_refused(world: World, most: o
 
 
 @pytest.mark.parametrize("method", ["rerank", "posterior"])
-@pytest.mark.slow
 def test_a_deadline_of_a_second_is_time_for_a_hundred_pairs_of_an_endpoint(world: World, method: str) -> None:
     """150 ms a request, 20 pairs at most: five requests take 0.75 s, if the machine has nothing else to do."""
     index = anncur.Index.build(world.items, Waiting(world, 0.15))
@@ -124,7 +125,6 @@ def test_a_deadline_of_a_second_is_time_for_a_hundred_pairs_of_an_endpoint(world
     assert hits.calls >= 60
 
 
-@pytest.mark.slow
 def test_what_an_index_makes_on_first_use_takes_no_time_from_the_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ from anncur.scorers.http import open_endpoint
 from anncur.scorers.http.formats import COHERE, TEI, PairEndpoint, RerankEndpoint
 from endpoints import SPOKEN, Answer, Asked, FakeEndpoint, Spoken, honest, score_of, serve
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 QUERY = Query("small bat that eats fruit", mention=(6, 9))
 ITEMS = [Item("a", "eats fruit", "bat"), Item("b", "a large cat with {braces} and ünïcode"), Item("c", "bat")]
 KEY = "sk-very-secret-0123456789"

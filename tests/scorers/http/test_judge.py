@@ -16,6 +16,8 @@ from anncur.scorers.http import open_endpoint
 from anncur.scorers.http.judge import DEFAULT_PROMPT, Judge
 from endpoints import Answer, Asked, FakeEndpoint, chat, serve
 
+pytestmark = pytest.mark.slow  # the whole of it takes seconds
+
 QUERY = Query("small bat that eats fruit", mention=(6, 9))
 ITEM = Item("a", "eats {query} and {fruit} and {0} %s \\1", "bat")
 KEY = "sk-very-secret-0123456789"
