@@ -1,4 +1,4 @@
-"""What fewer rounds cost: recall of posterior with at most so many, on the bundled sample.
+"""What fewer rounds cost: recall of posterior with at most n of them, on the bundled sample.
 
     python benchmarks/rounds.py [--anchors 0 20 150] [--rounds 2 3 4 6]
 

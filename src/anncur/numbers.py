@@ -26,6 +26,6 @@ def number(name: str, value: object, *, least: float, most: float = math.inf) ->
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not (least <= found <= most and math.isfinite(found)):
-        limits = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-        raise InputError(f"{name} must be a number {limits}, got {value!r}")
+        limits = f" at least {least:g}" if most == math.inf else f" between {least:g} and {most:g}"
+        raise InputError(f"{name} must be a number{limits if least > -math.inf else ''}, got {value!r}")
     return found

@@ -1,4 +1,4 @@
-"""Pace and limits: latency told from pairs, and no minute with more than is allowed."""
+"""Pace and limits: latency apart from pairs, and no minute with more than is allowed."""
 
 from __future__ import annotations
 

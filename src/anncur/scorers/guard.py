@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +93,11 @@ class Deadline:
     def seconds_left(self) -> float:
         """Below zero once it has passed."""
         return self._end - self._clock()
+
+    def check(self) -> None:
+        """Refuse to continue after it."""
+        if self.seconds_left <= 0:
+            raise DeadlineError("the deadline has passed")
 
     def extend(self, seconds: float) -> None:
         """Let it come later."""
@@ -282,7 +286,8 @@ class GuardedScorer:
 
     async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        async with self._shared.slots.taken(self._most_at_once(waiting), waiting, partial(_check, deadline)):
+        check = (lambda: None) if deadline is None else deadline.check
+        async with self._shared.slots.taken(self._most_at_once(waiting), waiting, check):
             await self._keep_to_limits(len(pairs), waiting, deadline)
             self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
             started = time.perf_counter()
@@ -341,11 +346,6 @@ class GuardedScorer:
         if deadline is not None and wait >= deadline.seconds_left:
             raise DeadlineError("the deadline comes before the next try of the scorer") from failure
         await waiting.sleep(wait)
-
-
-def _check(deadline: Deadline | None) -> None:
-    if deadline is not None and deadline.seconds_left <= 0:
-        raise DeadlineError("the deadline has passed")
 
 
 def checked_scores(answer: Any, pairs: Sequence[Pair], *, fingerprint: str) -> FloatVector:

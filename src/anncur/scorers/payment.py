@@ -70,8 +70,8 @@ class Payments:
 
     def check_deadline(self) -> None:
         """Refuse to continue after the deadline."""
-        if self._deadline is not None and self._deadline.seconds_left <= 0:
-            raise DeadlineError("the deadline has passed")
+        if self._deadline is not None:
+            self._deadline.check()
 
     def extend_deadline(self, seconds: float) -> None:
         """Let the deadline come later, where there is one."""

@@ -97,7 +97,7 @@ def test_a_prompt_without_a_place_for_both_texts_is_refused(prompt: str) -> None
         # and at most what the list leaves over
         ({"No": math.log(0.9)}, -math.log(0.9 / 0.1)),
         ({"Yes": 0.0}, -math.log(1e-6)),
-        # -9999 stands for a token whose probability isn't told
+        # -9999 stands for a token whose probability isn't given
         ({"Yes": math.log(0.5), "Hm": math.log(0.25), "No": -9999.0}, math.log(0.5 / 0.25)),
         ({"▁Yes": math.log(0.5), '"no"': math.log(0.25), "yesterday": math.log(0.2)}, math.log(0.5 / 0.25)),
     ],
