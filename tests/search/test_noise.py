@@ -127,7 +127,7 @@ def test_with_any_repeats_k_items_are_returned(world: World) -> None:
 
 
 def test_luck_in_the_first_answer_is_not_taken_for_noise(world: World) -> None:
-    scorer = anncur.load_scorer(Noisy(world, 2.0), repeats=4)
+    scorer = anncur.load_scorer(Noisy(world, 2.0), repeats=3)
     index = anncur.Index.build(world.items, scorer, retrievers=["bm25"])
     index.search_many(world.queries[50:90], k=10, budget=200)
     assert scorer.noise.variance == pytest.approx(4.0, rel=0.15)
