@@ -13,8 +13,8 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "caching", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
-    ["items"],
+    ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
+    ["filters", "items"],
     ["ranking", "tokens"],
     ["datasets", "models"],
     ["scorers", "retrievers"],

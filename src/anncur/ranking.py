@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from anncur.arrays import NO_POSITIONS, FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, FloatVector, Positions, Selector
 from anncur.errors import InputError
 from anncur.items import Item, Query
 
@@ -143,13 +143,13 @@ class RunningTop:
         self.positions = NO_POSITIONS
         self.scores: FloatVector = np.empty(0, dtype=np.float32)
 
-    def add(self, scores: FloatVector, start: int) -> None:
-        """Take in the scores of the items from `start` on; overwrites those of excluded items."""
-        first, last = np.searchsorted(self._excluded, [start, start + len(scores)])
-        scores[self._excluded[first:last] - start] = -np.inf
+    def add(self, scores: FloatVector, items: Selector) -> None:
+        """Take in the scores of some items, which come in ascending order; overwrites those of excluded items."""
+        scores[_places(self._excluded, items)] = -np.inf
         better = self._better(scores)
         if len(better):
-            positions = np.concatenate([self.positions, start + better])
+            found = items.start + better if isinstance(items, slice) else items[better]
+            positions = np.concatenate([self.positions, found])
             merged = np.concatenate([self.scores, scores[better]])
             order = top_k(merged, self._n_best)  # ties by place, and places are in the order of positions
             self.positions, self.scores = positions[order], merged[order]
@@ -160,6 +160,17 @@ class RunningTop:
             best = top_k(scores, self._n_best)
             return best[scores[best] > -np.inf]  # without the excluded
         return np.flatnonzero(scores > self.scores[-1]) if self._n_best else NO_POSITIONS
+
+
+def _places(positions: Positions, items: Selector) -> Positions:
+    """Where those of some positions that are among the items stand there; both are in ascending order."""
+    if isinstance(items, slice):
+        first, last = np.searchsorted(positions, [items.start, items.stop])
+        neighbours: Positions = positions[first:last] - items.start
+        return neighbours
+    places = np.minimum(np.searchsorted(items, positions), len(items) - 1)
+    picked: Positions = places[items[places] == positions]
+    return picked
 
 
 def _hit_record(hit: Hit) -> dict[str, Any]:

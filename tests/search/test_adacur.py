@@ -64,8 +64,8 @@ def test_a_draw_without_temperature_is_the_best(make_world: MakeWorld) -> None:
 
 def test_draws_follow_the_softmax_of_guesses() -> None:
     guesses = np.log([0.5, 0.3, 0.2]) * 2
-    noise = GumbelNoise([np.random.default_rng(number) for number in range(4000)], 3, temperature=2.0)
-    chosen = np.argmax(guesses + noise.between(0, 10), axis=1)
+    noise = GumbelNoise([np.random.default_rng(number) for number in range(4000)], 2.0)
+    chosen = np.argmax(guesses + noise.of_items(slice(0, 3)), axis=1)
     np.testing.assert_allclose(np.bincount(chosen) / 4000, [0.5, 0.3, 0.2], atol=0.03)
 
 

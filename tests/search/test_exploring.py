@@ -11,6 +11,7 @@ import anncur
 from anncur.items import Corpus, Query
 from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
+from anncur.search.candidates import Candidates
 from anncur.search.loop import Run, explore, n_explored
 from anncur.waiting import run
 from worlds import World, low_rank_scores
@@ -73,5 +74,5 @@ def explored(budget: int, share: float, *, n_taken: int) -> int:
     payments = Payments(anncur.load_scorer(lambda pairs: [0.0] * len(pairs)))
     meter = Meter(Query("q"), corpus, budget=budget)
     run(payments.pay([(meter, np.arange(n_taken))]))
-    run(explore([Run(meter)], payments, n_items=60, share=share, seed=0))
+    run(explore([Run(meter)], payments, among=Candidates(60), share=share, seed=0))
     return meter.calls - n_taken

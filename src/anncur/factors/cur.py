@@ -133,18 +133,18 @@ class CurFactors:
     def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions, *, most_links: int = 32) -> None:
         self.item_vectors = item_vectors  # (n_items, n_anchor_queries)
         self.anchor_order = anchor_order
-        self._links: Cache[FloatMatrix] = Cache(most_links)
+        self._links: Cache[FloatMatrix] = Cache(most_links)  # by anchor items and cutoff
 
     @property
     def n_anchor_queries(self) -> int:
         """The width of the item vectors."""
         return int(self.item_vectors.shape[1])
 
-    def anchor_block(self, n_anchor_items: int) -> AnchorBlock:
-        """The decomposed block of the first anchor items."""
-        return AnchorBlock(self.item_vectors[self.anchor_order[:n_anchor_items]].T)
+    def anchor_block(self, anchor_items: Positions) -> AnchorBlock:
+        """The decomposed block of these anchor items."""
+        return AnchorBlock(self.item_vectors[anchor_items].T)
 
-    def link(self, n_anchor_items: int, cutoff: float) -> FloatMatrix:
-        """The link matrix of the first anchor items; the latest ones are remembered."""
-        key = (n_anchor_items, cutoff)
-        return self._links.get(key, lambda: self.anchor_block(n_anchor_items).link_matrix(cutoff))
+    def link(self, anchor_items: Positions, cutoff: float) -> FloatMatrix:
+        """The link matrix of these anchor items; the latest ones are remembered."""
+        key = (anchor_items.tobytes(), cutoff)
+        return self._links.get(key, lambda: self.anchor_block(anchor_items).link_matrix(cutoff))

@@ -6,6 +6,7 @@
       manifests/00000001.json         what each version consists of
       segments/…/plan.json            what a segment's scores are bound to
       segments/…/items.sqlite         its items
+      segments/…/metadata.npz         their metadata in columns
       segments/…/prepared.sqlite      what the scorer prepared of them, if anything
       segments/…/retrievers/          what retrievers derived from them, such as embeddings
       segments/…/scores/              their exact scores, a zarr v3 array
@@ -34,6 +35,7 @@ from anncur.index.build import check_retrievers, new_items
 from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
 from anncur.index.encoding import check_embeddings, check_encoder, encode_again, with_new_items
 from anncur.index.feedback import fit_query_log
+from anncur.index.filtering import Metadata, MetadataPart
 from anncur.index.folder_build import with_derived, write_derived
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike, Query
@@ -68,6 +70,7 @@ from anncur.storage.manifest import (
     restore_newest,
     versions,
 )
+from anncur.storage.metadata import METADATA, write_metadata
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch
 from anncur.storage.segments import (
     SCORES,
@@ -242,7 +245,7 @@ class FolderBackend:
         with self._changing():
             version = self.newest()
             damaged = [name for name, _ in version.damage()]
-            for name in filter(_is_made_by_the_scorer, damaged):
+            for name in filter(_can_be_made_again, damaged):
                 (self.folder / name).unlink(missing_ok=True)
             lost = {name for name in damaged if name.endswith(PREPARED)}  # made again, or left out
             files = version.manifest.files
@@ -280,6 +283,7 @@ class FolderBackend:
     def _snapshot(self, version: Version) -> Snapshot:
         """All of a version, checked."""
         items, prepared = version.items_for_scorer()
+        version.check_metadata()
         retrievers = self._retrievers(version)
         return make_snapshot(
             version.manifest.version,
@@ -289,6 +293,7 @@ class FolderBackend:
             derived=version.derived().take(version.live_rows()),
             retrievers=retrievers,
             encoded=version.encoded(retrievers),
+            metadata=Metadata(lambda: [MetadataPart(*part) for part in version.metadata()]),
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, prepared),
         )
@@ -344,11 +349,13 @@ class FolderBackend:
     def _refill(
         self, version: Version, segment: Segment, scorer: GuardedScorer, *, progress: Progress
     ) -> dict[str, FileRecord]:
-        """Let the scorer make again what a segment has lost; returns the files that it makes, as they are then."""
+        """Make again what a segment has lost; returns the files that can be made, as they are then."""
         name = f"{SEGMENTS}/{segment.name}"
         try:
             spec, queries = version.spec(segment), version.queries()
             items: ItemRows = version.store(segment)
+            if f"{name}/{METADATA}" in version.manifest.files:
+                write_metadata(self.folder / name, items)
             if f"{name}/{PREPARED}" in version.manifest.files:
                 items = prepare_once(self.folder / name, items, scorer)
             if spec.n_anchor_queries:
@@ -357,7 +364,7 @@ class FolderBackend:
         except DamagedError:
             return {}  # without its spec, its items or the queries there is nothing to score
         found = segment_files(self.folder, segment.name)
-        return {name: record for name, record in found.items() if _is_made_by_the_scorer(name)}
+        return {name: record for name, record in found.items() if _can_be_made_again(name)}
 
     def _idle_segments(self) -> list[Path]:
         found = unpublished_segments(self.folder)
@@ -417,6 +424,6 @@ def _feedback_of(version: Version) -> FeedbackModel | None:
         return None
 
 
-def _is_made_by_the_scorer(name: str) -> bool:
-    """Whether a file of an index holds what its scorer can make again."""
-    return f"/{SCORES}/" in name or name.endswith(f"/{PREPARED}")
+def _can_be_made_again(name: str) -> bool:
+    """Whether a file of an index holds what can be made again from its items, with the scorer or without."""
+    return f"/{SCORES}/" in name or name.endswith((f"/{PREPARED}", f"/{METADATA}"))

@@ -20,6 +20,7 @@ from anncur.errors import AnncurWarning, DamagedError, InputError
 from anncur.index.backend import Backend, Contents
 from anncur.index.build import BuildSettings, Request
 from anncur.index.encoding import without_arrays
+from anncur.index.filtering import Filter
 from anncur.index.folder import FolderBackend
 from anncur.index.folder_build import build_in_folder, check_shard
 from anncur.index.memory import MemoryBackend, build_in_memory
@@ -325,6 +326,7 @@ class Index:
         budget: int | None = None,
         method: str | Method = DEFAULT_METHOD,
         *,
+        filter: Filter | None = None,
         target_recall: float | None = None,
         max_budget: int | None = None,
         max_rounds: int | None = None,
@@ -335,16 +337,19 @@ class Index:
         """The k items that the scorer likes best for a query, found with at most `budget` pairs.
 
         `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
-        "rerank", "exhaustive", or a method object with settings of its own. With `target_recall` the search ends when
-        it has probably found that share of the true top k, after at most `max_budget` pairs; an answer that didn't get
-        there is marked as partial. More rounds find more, and each waits for the scorer: there are as many as its
-        latency allows, and at most `max_rounds`. No request, but the first, is started that wouldn't be answered within
-        `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with that score or a
-        better one are returned, and the search ends when no other is likely to be left. If the search fails, the
-        exception's `kept` holds the hits so far."""
+        "rerank", "exhaustive", or a method object with settings of its own. Only items that pass `filter` are scored
+        and returned: conditions over metadata such as `{"lang": "en", "year": {">=": 2020}, "tenant": ["a", "b"]}`
+        with `and`, `or` and `not`, a list of ids, or a mask over the items in their order. With `target_recall` the
+        search ends when it has probably found that share of the true top k, after at most `max_budget` pairs; an answer
+        that didn't get there is marked as partial. More rounds find more, and each waits for the scorer: there are as
+        many as its latency allows, and at most `max_rounds`. No request, but the first, is started that wouldn't be
+        answered within `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with
+        that score or a better one are returned, and the search ends when no other is likely to be left. If the search
+        fails, the exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with _one_kept():
-            return run(self._search(SearchRequest([as_query(query)], k, method, limits, seed, silent), BLOCKING))[0]
+            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
+            return run(self._search(request, BLOCKING))[0]
 
     def search_many(
         self,
@@ -353,6 +358,7 @@ class Index:
         budget: int | None = None,
         method: str | Method = DEFAULT_METHOD,
         *,
+        filter: Filter | None = None,
         target_recall: float | None = None,
         max_budget: int | None = None,
         max_rounds: int | None = None,
@@ -369,7 +375,8 @@ class Index:
         the exception's `kept` is the list of hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with showing(progress) as shown:
-            return run(self._search(SearchRequest(as_queries(queries), k, method, limits, seed, shown), BLOCKING))
+            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
+            return run(self._search(request, BLOCKING))
 
     async def asearch(
         self,
@@ -378,6 +385,7 @@ class Index:
         budget: int | None = None,
         method: str | Method = DEFAULT_METHOD,
         *,
+        filter: Filter | None = None,
         target_recall: float | None = None,
         max_budget: int | None = None,
         max_rounds: int | None = None,
@@ -391,7 +399,7 @@ class Index:
         is cancelled, no other request is started."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with _one_kept():
-            request = SearchRequest([as_query(query)], k, method, limits, seed, silent)
+            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
             return (await self._search(request, AWAITING))[0]
 
     async def asearch_many(
@@ -401,6 +409,7 @@ class Index:
         budget: int | None = None,
         method: str | Method = DEFAULT_METHOD,
         *,
+        filter: Filter | None = None,
         target_recall: float | None = None,
         max_budget: int | None = None,
         max_rounds: int | None = None,
@@ -412,7 +421,7 @@ class Index:
         """The same as `search_many`, for callers that await."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with showing(progress) as shown:
-            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown)
+            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
             return await self._search(request, AWAITING)
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from anncur.arrays import FloatMatrix
+from anncur.columns import MetadataColumns
 from anncur.errors import InputError
 from anncur.index.backend import Contents
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, new_items
@@ -23,6 +24,7 @@ from anncur.index.encoding import (
     without_arrays,
 )
 from anncur.index.feedback import fit_query_log
+from anncur.index.filtering import Metadata, MetadataPart
 from anncur.index.folder_build import save_in_folder
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import Corpus, Item, ItemLike, Query, digest_items, no_items
@@ -104,6 +106,7 @@ class MemoryBackend:
             derived=state.derived,
             retrievers=self._retrievers,
             encoded=by_name(self._retrievers, state.encoded),
+            metadata=Metadata(lambda: [_metadata_part(state.items)]),
             seed=state.settings.seed,
             prepared=state.for_scorer() if any(state.prepared) else None,
         )
@@ -277,6 +280,10 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, score
         )
     state = _State(1, corpus, values, matrix, settings, derived, encoded, bases)
     return MemoryBackend(state, queries, without_arrays(request.retrievers), scorer_name)
+
+
+def _metadata_part(items: Corpus) -> MetadataPart:
+    return MetadataPart(MetadataColumns.of(item.metadata for item in items), np.arange(len(items)))
 
 
 def _first_encoded(encoder: EncodingRetriever, encoded: Encoded, items: Corpus) -> tuple[Encoded, list[Item]]:

@@ -14,6 +14,7 @@ from functools import partial
 from anncur.errors import AnncurWarning, ScorerError, StorageError
 from anncur.index.backend import Backend
 from anncur.index.build import keeping
+from anncur.index.filtering import Filter
 from anncur.index.snapshot import Snapshot
 from anncur.items import Query
 from anncur.numbers import number, whole_number
@@ -62,6 +63,7 @@ class SearchRequest:
     limits: Limits
     seed: int
     progress: Progress
+    filter: Filter | None = None
 
 
 class Searcher:
@@ -79,7 +81,10 @@ class Searcher:
         method, limits, queries = as_method(request.method), request.limits, request.queries
         limits.check_method(method)
         k, seed = whole_number("k", request.k, least=1), whole_number("seed", request.seed, least=0)
-        budget = limits.budget_for(method, snapshot.knowledge, k)
+        among = await waiting.compute(snapshot.candidates, request.filter)
+        if not len(among):
+            return [Hits((), query, method.name, calls=0, seconds=0.0, is_partial=False) for query in queries]
+        budget = limits.budget_for(method, snapshot.knowledge, k, len(among))
         payments = Payments(scorer, deadline=limits.deadline(), waiting=waiting)
         step = max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
         answers: list[Hits] = []
@@ -91,7 +96,16 @@ class Searcher:
                 schedule = Schedule(len(some), limits.max_rounds, round_seconds, payments.seconds_left)
                 least, noise = limits.least(scorer.sign), scorer.noise
                 block = QueryBlock(
-                    some, k, budget, seed, limits.target_recall, least, schedule, noise.variance, noise.share
+                    some,
+                    k,
+                    budget,
+                    seed,
+                    limits.target_recall,
+                    least,
+                    schedule,
+                    noise.variance,
+                    noise.share,
+                    among.passing,
                 )
                 failures += await self._search_block(
                     snapshot, scorer, block, method, payments=payments, answers=answers
@@ -113,7 +127,7 @@ class Searcher:
     ) -> list[ScorerError]:
         """Add the answers of a block, also when it fails half-way; the failures of single queries."""
         started = time.perf_counter()
-        items = snapshot.items_for(scorer.fingerprint)
+        items, among = snapshot.items_for(scorer.fingerprint), block.candidates(snapshot.knowledge)
         runs = [Run(Meter(query, items, budget=block.budget)) for query in block.queries]
         share = 0.0 if method.is_exact else self._log_settings.explore
         repeats = 1 if method.is_exact else scorer.rules.repeats
@@ -123,9 +137,9 @@ class Searcher:
         try:
             await run_rounds(method, own, snapshot.knowledge, runs, payments)
             await repeat_best(runs, payments, n_best=n_best, n_times=repeats - 1)
-            await explore(runs, payments, n_items=len(items), share=share, seed=block.seed)
+            await explore(runs, payments, among=among, share=share, seed=block.seed)
         finally:
-            expect_noise(runs, block.k, n_items=len(items), noise=scorer.noise.variance)
+            expect_noise(runs, block.k, n_items=len(among), noise=scorer.noise.variance)
             seconds = (time.perf_counter() - started) / len(runs)
             for run in runs:
                 meter = run.meter
@@ -153,7 +167,7 @@ class Searcher:
 def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, sign: float, seconds: float) -> Hits:
     positions, exact_scores = run.best(block.k, least=block.min_score)
     found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
-    n_items = len(snapshot.items)
+    n_items = len(block.candidates(snapshot.knowledge))
     return Hits(
         hits=tuple(Hit(item.id, score, item) for item, score in found),
         query=run.meter.query,

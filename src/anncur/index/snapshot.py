@@ -13,9 +13,11 @@ import numpy as np
 from anncur.anchors import order_anchors
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import CurFactors
+from anncur.index.filtering import Filter, Metadata, candidates
 from anncur.items import Items, Query, TextDigest
 from anncur.retrievers.base import Encoded, Retriever, fitted_on_use
 from anncur.search.base import Knowledge
+from anncur.search.candidates import Candidates
 from anncur.search.model import PosteriorModel
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived
@@ -37,7 +39,12 @@ class Snapshot:
     items: Items
     knowledge: Knowledge
     derived: Derived
+    metadata: Metadata
     prepared: Prepared | None = None
+
+    def candidates(self, filter: Filter | None) -> Candidates:
+        """The items that a search may score."""
+        return candidates(filter, self.items, self.metadata)
 
     @property
     def anchor_queries(self) -> Sequence[Query]:
@@ -78,6 +85,7 @@ def make_snapshot(
     derived: Derived,
     retrievers: Mapping[str, Retriever],
     encoded: Mapping[str, Encoded],
+    metadata: Metadata,
     seed: int,
     prepared: Prepared | None = None,
 ) -> Snapshot:
@@ -93,4 +101,4 @@ def make_snapshot(
         posterior=posterior,
         anchor_queries=anchor_queries,
     )
-    return Snapshot(version, items, knowledge, derived, prepared)
+    return Snapshot(version, items, knowledge, derived, metadata, prepared)

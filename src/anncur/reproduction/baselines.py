@@ -43,13 +43,12 @@ class FixedItems:
     is_exact: ClassVar[bool] = False
 
     def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
-        n_fixed = min(len(self.items), block.budget // 2)
+        n_fixed, among = min(len(self.items), block.budget // 2), block.candidates(knowledge)
         fixed = self.items[:n_fixed]
         exact_scores = yield [Proposal(fixed)] * len(block.queries)
         vectors = np.ascontiguousarray(knowledge.factors.item_vectors[:, :n_fixed])
-        yield best_guesses(
-            vectors, np.stack(exact_scores), n_best=block.budget - n_fixed, exclude=[fixed] * len(block.queries)
-        )
+        exclude = [fixed] * len(block.queries)
+        yield best_guesses(vectors, np.stack(exact_scores), n_best=block.budget - n_fixed, exclude=exclude, among=among)
         return None
 
 

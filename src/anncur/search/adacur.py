@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix, Positions, Selector
 from anncur.errors import InputError
 from anncur.factors.least_squares import LEAST_CUTOFF, least_squares_items
 from anncur.factors.posterior import ItemModel
 from anncur.items import Query
 from anncur.numbers import number, whole_number
-from anncur.ranking import top_k
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
+from anncur.search.candidates import Candidates
 from anncur.search.regression import even_rounds, regression_rounds
 
 RANDOM = "random"
@@ -56,13 +56,13 @@ class Adacur:
             raise InputError("adacur needs anchor queries and this index has none; build it with some, or use rerank")
         model = knowledge.cache.get((self.name, self.cutoff), lambda: least_squares_items(vectors, cutoff=self.cutoff))
         draws = [_generator(query, block.seed) for query in block.queries]
-        sizes = even_rounds(block.budget, block.schedule.at_most(self.n_rounds))
+        sizes, among = even_rounds(block.budget, block.schedule.at_most(self.n_rounds)), block.candidates(knowledge)
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             if self.sampling == "softmax":
-                noise = GumbelNoise(draws, knowledge.n_items, self.temperature)
-                return _drawn(model, query_vectors, noise, n_best=size, exclude=list(scored))
-            return best_guesses(model.vectors, query_vectors, n_best=size, exclude=list(scored))
+                noise = GumbelNoise(draws, self.temperature)
+                return _drawn(model, query_vectors, noise, n_best=size, exclude=list(scored), among=among)
+            return best_guesses(model.vectors, query_vectors, n_best=size, exclude=list(scored), among=among)
 
         first = self._first(block, knowledge, sizes[0], draws)
         return (yield from regression_rounds(model, first, sizes[1:], propose))
@@ -71,11 +71,12 @@ class Adacur:
         self, block: QueryBlock, knowledge: Knowledge, size: int, draws: Sequence[np.random.Generator]
     ) -> Positions:
         """The items that each query begins with, (n_queries, size)."""
+        among = block.candidates(knowledge)
         if self.retriever == RANDOM or (self.retriever is None and not knowledge.retrievers):
-            return np.stack([draw.choice(knowledge.n_items, size, replace=False) for draw in draws])
+            return np.stack([draw.choice(among.first(len(among)), size, replace=False) for draw in draws])
         retriever = knowledge.retriever(self.retriever)
         # a row per query over all items is the largest thing here, so one query at a time
-        return np.stack([top_k(retriever.scores([query])[0], size) for query in block.queries])
+        return np.stack([among.best(retriever.scores([query])[0], size) for query in block.queries])
 
 
 class GumbelNoise:
@@ -83,21 +84,26 @@ class GumbelNoise:
 
     It stands in the place of prior means, and is drawn item after item, so that blocks of items change nothing."""
 
-    def __init__(self, draws: Sequence[np.random.Generator], n_items: int, temperature: float) -> None:
+    def __init__(self, draws: Sequence[np.random.Generator], temperature: float) -> None:
         self._draws = draws
-        self._n_items = n_items
         self._temperature = temperature
 
-    def between(self, start: int, stop: int) -> FloatMatrix:
-        n_items = min(stop, self._n_items) - start
+    def of_items(self, items: Selector) -> FloatMatrix:
+        n_items = items.stop - items.start if isinstance(items, slice) else len(items)
         return self._temperature * np.stack([draw.gumbel(size=n_items) for draw in self._draws])
 
 
 def _drawn(
-    model: ItemModel, query_vectors: FloatMatrix, noise: GumbelNoise, *, n_best: int, exclude: Sequence[Positions]
+    model: ItemModel,
+    query_vectors: FloatMatrix,
+    noise: GumbelNoise,
+    *,
+    n_best: int,
+    exclude: Sequence[Positions],
+    among: Candidates,
 ) -> list[Proposal]:
     """The best of guesses and noise; what is proposed carries the guesses alone."""
-    noisy = best_guesses(model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=noise)
+    noisy = best_guesses(model.vectors, query_vectors, n_best=n_best, exclude=exclude, among=among, prior=noise)
     positions = [proposal.positions for proposal in noisy]
     return [Proposal(some, model.vectors[some] @ vector) for some, vector in zip(positions, query_vectors, strict=True)]
 

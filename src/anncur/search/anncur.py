@@ -40,21 +40,22 @@ class Anncur:
             raise InputError(
                 "anncur needs two rounds, one for anchor items and one for the best guesses; got max_rounds=1"
             )
-        split = self._split(block, knowledge)
-        anchor_items = factors.anchor_order[: split.n_anchor_items]
+        split, among = self._split(block, knowledge), block.candidates(knowledge)
+        anchor_items = among.of(factors.anchor_order)[: split.n_anchor_items]
         exact_scores = yield [Proposal(anchor_items)] * len(block.queries)
-        query_vectors = estimate_queries(np.stack(exact_scores), factors.link(split.n_anchor_items, split.cutoff))
+        query_vectors = estimate_queries(np.stack(exact_scores), factors.link(anchor_items, split.cutoff))
         yield best_guesses(
             factors.item_vectors,
             query_vectors,
             n_best=block.budget - len(anchor_items),
             exclude=[anchor_items] * len(block.queries),
+            among=among,
         )
         return None
 
     def _split(self, block: QueryBlock, knowledge: Knowledge) -> BudgetSplit:
         n_anchor_items = self.n_anchor_items
-        if n_anchor_items is not None and block.budget == knowledge.n_items:
+        if n_anchor_items is not None and block.budget == len(block.candidates(knowledge)):
             n_anchor_items = min(n_anchor_items, block.budget)
         if n_anchor_items is not None and n_anchor_items > block.budget:
             raise InputError(f"n_anchor_items must be at most the budget of {block.budget}, got {n_anchor_items}")

@@ -64,19 +64,19 @@ class Axn:
 
     def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
         factors, model = self._made(knowledge)
-        sizes = even_rounds(block.budget, block.schedule.at_most(self.n_rounds))
+        sizes, among = even_rounds(block.budget, block.schedule.at_most(self.n_rounds)), block.candidates(knowledge)
         first: list[Positions] = []
         dual: list[FloatMatrix] = []
         for query in block.queries:  # a row per query over all items is the largest thing here, so one at a time
             row = factors.retriever.scores([query])
-            first.append(top_k(row[0], sizes[0]))
+            first.append(among.best(row[0], sizes[0]))
             dual.append(factors.query_vectors(row))
         dual_vectors = np.concatenate(dual)
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             mixed = (1 - self.dual_share) * query_vectors + self.dual_share * dual_vectors
             prior = Additive(model.offsets)
-            return best_guesses(model.vectors, mixed, n_best=size, exclude=list(scored), prior=prior)
+            return best_guesses(model.vectors, mixed, n_best=size, exclude=list(scored), among=among, prior=prior)
 
         return (yield from regression_rounds(model, np.stack(first), sizes[1:], propose))
 

@@ -8,7 +8,8 @@ A method works on a block of queries at once, so that products over all items ar
         yield [Proposal(best_guesses) for query in block.queries]
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
-and never sees more budget than there is. One that can estimate the recall of its answers returns the estimates.
+and never sees more budget than there is. It proposes items of `block.candidates(knowledge)` only, which a filter may
+have left. One that can estimate the recall of its answers returns the estimates.
 
 Most methods propose their best guesses over all items (`best_guesses`): a matrix product, block by block, that keeps
 only the top, so that memory stays the same for any number of items or queries in a block."""
@@ -22,12 +23,13 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.arrays import FloatMatrix, FloatVector, Positions, Selector
 from anncur.caching import Cache
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
 from anncur.ranking import RunningTop
 from anncur.retrievers.base import Retriever
+from anncur.search.candidates import Candidates
 from anncur.search.model import PosteriorModel, check_known
 from anncur.search.schedule import Schedule
 from anncur.search.splits import SplitTable
@@ -74,6 +76,11 @@ class QueryBlock:
     schedule: Schedule = field(default_factory=Schedule)
     noise: float = 0.0  # variance of the scorer's answers to one pair
     noise_share: float = 0.0  # the same as a share of the variance over different pairs
+    passing: Positions | None = None  # items that may be scored, in ascending order; None for all
+
+    def candidates(self, knowledge: Knowledge) -> Candidates:
+        """The items that may be scored."""
+        return Candidates(knowledge.n_items, self.passing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +116,8 @@ class Method(Protocol):
 class Means(Protocol):
     """What is added to products, asked for block by block: what is guessed without them, or noise to draw with."""
 
-    def between(self, start: int, stop: int, /) -> FloatMatrix:
-        """Of the items from one position up to another, as far as there are any; (n_queries or 1, n_items between)."""
+    def of_items(self, items: Selector, /) -> FloatMatrix:
+        """Of neighbouring or picked items; (n_queries or 1, n)."""
         ...
 
 
@@ -120,22 +127,24 @@ def best_guesses(
     *,
     n_best: int,
     exclude: Sequence[Positions],
+    among: Candidates,
     prior: Means | None = None,
 ) -> list[Proposal]:
-    """For each query the `n_best` items by prior mean and dot product, best first, without those in its `exclude`."""
+    """For each query the `n_best` candidates by prior mean and dot product, best first, without its `exclude`."""
     query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)
     tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
-    n_items, is_begun = len(item_vectors), bool(query_vectors.any())  # in a first round nothing is known of a query
-    step = max(1, GUESSES_AT_ONCE // max(len(tops), 16))
-    for start in range(0, n_items, step):
-        some = item_vectors[start : start + step]
+    is_begun = bool(query_vectors.any())  # in a first round nothing is known of a query
+    for block in among.blocks(max(1, GUESSES_AT_ONCE // max(len(tops), 16))):
+        some = item_vectors[block.items]
         if is_begun:
             with np.errstate(invalid="ignore"):  # some processors' BLAS raises this flag by numbers that it leaves out
                 guesses = query_vectors @ some.T
         else:
             guesses = np.zeros((len(tops), len(some)), dtype=some.dtype)
         if prior is not None:
-            guesses += prior.between(start, start + step)
+            guesses += prior.of_items(block.items)
+        if block.is_hidden is not None:
+            guesses[:, block.is_hidden] = -np.inf
         for top, row in zip(tops, guesses, strict=True):
-            top.add(row, start)
+            top.add(row, block.items)
     return [Proposal(top.positions, top.scores) for top in tops]

@@ -42,9 +42,8 @@ class Limits:
         if self.min_score is not None:
             number("min_score", self.min_score, least=-math.inf)
 
-    def budget_for(self, method: Method, knowledge: Knowledge, k: int) -> int:
-        """The most pairs for one query; at most the number of items."""
-        n_items = knowledge.n_items
+    def budget_for(self, method: Method, knowledge: Knowledge, k: int, n_items: int) -> int:
+        """The most pairs for one query; at most the number of items that may be scored."""
         if self.target_recall is not None:
             return min(self.max_budget or self._enough(knowledge, k), n_items)
         default = n_items if method.is_exact else DEFAULT_BUDGET

@@ -15,17 +15,17 @@ from itertools import chain, repeat
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
-from anncur.errors import DeadlineError, ScorerError
+from anncur.errors import DeadlineError, InputError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
 from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
+from anncur.search.candidates import Candidates
 from anncur.threads import blas_threads_for
 
 USUAL_WIDTH = 256  # of item vectors, which embeddings have without any anchor query
 AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer is noisy
-TRIES = 4  # random draws per wanted item, before all that is left is listed
 
 
 @dataclass
@@ -61,6 +61,7 @@ async def run_rounds(
         payments.check_deadline()
         proposals = await payments.waiting.compute(rounds.begin, payments)
         while proposals is not None:
+            check_candidates(proposals, block, method)
             exact_scores = await _pay(runs, proposals, payments)
             if all(run.meter.failure is not None for run in runs):
                 break
@@ -74,6 +75,20 @@ async def run_rounds(
         for run, estimate in zip(runs, chain(rounds.estimates, repeat(None)), strict=False):
             run.estimated_recall = None if estimate is None or np.isnan(estimate) else estimate
             run.is_cut = run.meter.remaining > 0 and (not rounds.are_finished or run.meter.failure is not None)
+
+
+def check_candidates(proposals: Sequence[Proposal], block: QueryBlock, method: Method) -> None:
+    """Refuse a method of the user's that takes no notice of filters: nothing is paid for items that don't pass."""
+    if block.passing is not None and not all(_are_in(block.passing, one.positions) for one in proposals):
+        raise InputError(
+            f"the method {method.name} proposed items that don't pass the filter; let it choose among "
+            "block.candidates(knowledge)"
+        )
+
+
+def _are_in(passing: Positions, positions: Positions) -> bool:
+    places = np.minimum(np.searchsorted(passing, positions), len(passing) - 1)
+    return bool((passing[places] == positions).all())
 
 
 class _Rounds:
@@ -149,15 +164,15 @@ def n_explored(budget: int, share: float) -> int:
     return min(round(share * budget), budget - 1)
 
 
-async def explore(runs: Sequence[Run], payments: Payments, *, n_items: int, share: float, seed: int) -> None:
+async def explore(runs: Sequence[Run], payments: Payments, *, among: Candidates, share: float, seed: int) -> None:
     """Let each run score items at random: all that a method with no budget left has left over, else `share` of all its
     pairs. What the deadline cuts off is left."""
     drawn = []
     for run in runs:
-        wanted = min(_n_wanted(run.meter, share), n_items - run.meter.calls)
+        wanted = min(_n_wanted(run.meter, share), len(among) - run.meter.calls)
         if not run.is_cut and run.meter.failure is None and wanted > 0:
             rng = _generator(seed, run.meter.query.marked_text)
-            drawn.append((run, _draw(wanted, n_items, run.meter.positions, rng)))
+            drawn.append((run, among.draw(wanted, rng, scored=run.meter.positions)))
     calls_before = [run.meter.calls for run, _ in drawn]
     try:
         await payments.pay([(run.meter, positions) for run, positions in drawn])
@@ -209,13 +224,3 @@ def _generator(seed: int, text: str) -> np.random.Generator:
     """Of a query alone, so that it is answered the same among others and by itself."""
     digest = hashlib.sha256(text.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
-
-
-def _draw(n_wanted: int, n_items: int, scored: Positions, rng: np.random.Generator) -> Positions:
-    """Distinct items that weren't scored. Without listing all items, unless most of them were."""
-    if TRIES * (n_wanted + len(scored)) >= n_items:
-        return rng.choice(np.setdiff1d(np.arange(n_items), scored), n_wanted, replace=False)
-    found = dict.fromkeys(rng.integers(n_items, size=TRIES * (n_wanted + 8)).tolist())
-    taken = set(scored.tolist())
-    drawn = [position for position in found if position not in taken][:n_wanted]
-    return np.array(drawn, dtype=np.int64)

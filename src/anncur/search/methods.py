@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from anncur.errors import InputError
-from anncur.ranking import top_k
 from anncur.search.adacur import Adacur
 from anncur.search.anncur import Anncur
 from anncur.search.axn import Axn
@@ -31,7 +28,7 @@ class Rerank:
         retriever = knowledge.retriever(self.retriever)
         # a row per query over all items is the largest thing here, so one query at a time
         rows = (retriever.scores([query])[0] for query in block.queries)
-        yield [Proposal(top_k(row, block.budget)) for row in rows]
+        yield [Proposal(block.candidates(knowledge).best(row, block.budget)) for row in rows]
         return None
 
 
@@ -43,7 +40,7 @@ class Exhaustive:
     is_exact: ClassVar[bool] = True
 
     def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
-        everything = Proposal(np.arange(block.budget))
+        everything = Proposal(block.candidates(knowledge).first(block.budget))
         yield [everything] * len(block.queries)
         return None
 

@@ -22,9 +22,11 @@ from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.calibration import Calibration
+from anncur.search.candidates import Candidates
 from anncur.search.model import PosteriorModel
 from anncur.search.prior import Additive, QueryPrior
 from anncur.search.settings import PosteriorSettings
+from anncur.search.shortlist import Shortlist, shortlist_size
 
 SHORTLIST = 40  # unscored items that may yet belong to the top k; calibration corrects for what is missed here
 SHORTLIST_PER_K = 1.2  # more of them for each of the k
@@ -74,7 +76,8 @@ class Posterior:
             )
         prior = model.prior(settings, block.queries)
         noise = block.noise_share if prior.is_scale_free else block.noise
-        search = PosteriorSearch(model.item_model(settings).with_noise(noise), prior, len(block.queries))
+        among = block.candidates(knowledge)
+        search = PosteriorSearch(model.item_model(settings).with_noise(noise), prior, len(block.queries), among)
         active = np.arange(len(block.queries))  # the others have found enough
         estimates = np.full(len(block.queries), np.nan)
 
@@ -125,13 +128,6 @@ def _for_all(proposals: Sequence[Proposal], active: Positions, n_queries: int) -
     return [by_query.get(query, Proposal(NO_POSITIONS, NO_SCORES)) for query in range(n_queries)]
 
 
-def _initial_candidates(predicted: FloatVector, n_best: int) -> Positions:
-    """The items that retrievers rank highest, without those that they know nothing of, which all have the lowest."""
-    best = top_k(predicted, n_best)
-    found: Positions = best[predicted[best] > predicted.min()]
-    return found
-
-
 def _raised(proposal: Proposal, level: float) -> Proposal:
     """The same with guesses that are higher by a query's level."""
     assert proposal.guesses is not None, "best guesses have some"
@@ -144,12 +140,14 @@ class PosteriorSearch:
     Where nothing is known of the scale of scores, it is taken from the query's own: exact scores and prior means are
     observed as two sides of one posterior, and combined when the spread of the scores so far is known."""
 
-    def __init__(self, model: ItemModel, prior: QueryPrior, n_queries: int) -> None:
+    def __init__(self, model: ItemModel, prior: QueryPrior, n_queries: int, among: Candidates | None = None) -> None:
+        self._among = Candidates(len(model.offsets)) if among is None else among
         self._model = model
         self._prior = prior
         n_sides = 2 if prior.is_scale_free else 1
         self._posterior = QueryPosterior(n_queries, model, prior, n_sides=n_sides)
         self._centre = np.zeros(n_queries)  # of the scores of the first round, where they have no offsets
+        self._shortlist: Shortlist | None = None
         self.scored: Positions = np.empty((n_queries, 0), dtype=np.int64)
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
@@ -157,19 +155,47 @@ class PosteriorSearch:
         """The best guesses among what has not been scored; to begin with, the retrievers' initial candidates."""
         predicted = None if self.scored.shape[1] else self._prior.predicted()
         if predicted is None:
-            return self._best_guesses(n_best, exclude=list(self.scored))
-        chosen = [_initial_candidates(row, n_best) for row in predicted]
+            return self._best_guesses(n_best)
+        chosen = [self._known_best(row, n_best) for row in predicted]
         if any(len(found) < n_best for found in chosen):  # filled up with best guesses
-            others = self._best_guesses(n_best, exclude=chosen)
-            both = zip(chosen, others, strict=True)
-            chosen = [np.concatenate([found, other.positions])[:n_best] for found, other in both]
+            both = zip(chosen, self._rank_all(n_best, exclude=chosen), strict=True)
+            chosen = [np.concatenate([found, others.positions])[:n_best] for found, others in both]
         guesses = self._additive().at(np.stack(chosen)) + self._levels()[:, None]
         return [Proposal(positions, row) for positions, row in zip(chosen, guesses, strict=True)]
 
-    def _best_guesses(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
+    def _known_best(self, predicted: FloatVector, n_best: int) -> Positions:
+        """The items that retrievers rank highest, without those that they know nothing of, which have the lowest."""
+        best = self._among.best(predicted, n_best)
+        known: Positions = best[predicted[best] > predicted.min()]
+        return known
+
+    def _best_guesses(self, n_best: int) -> list[Proposal]:
+        """Among the shortlist, which is made again when much more is known of the queries; with few items, among all
+        of them."""
+        n_scored = self.scored.shape[1]
+        if self._shortlist is None or not self._shortlist.serves(n_best, n_scored):
+            size = shortlist_size(n_best, n_scored, len(self._among))
+            ranked = self._rank_all(size or n_best, exclude=list(self.scored))
+            if size is None:
+                return ranked
+            self._shortlist = Shortlist(np.sort([proposal.positions for proposal in ranked], axis=1), n_scored)
+        return self._ranked(self._shortlist.positions, n_best)
+
+    def _rank_all(self, n_best: int, exclude: Sequence[Positions]) -> list[Proposal]:
         query_vectors, prior = self._combined()[:, : self._model.width], self._additive()
-        found = best_guesses(self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, prior=prior)
+        found = best_guesses(
+            self._model.vectors, query_vectors, n_best=n_best, exclude=exclude, among=self._among, prior=prior
+        )
         return [_raised(proposal, level) for proposal, level in zip(found, self._levels().tolist(), strict=True)]
+
+    def _ranked(self, positions: Positions, n_best: int) -> list[Proposal]:
+        """The best of some items for each query, (n_queries, n), in ascending order."""
+        query_vectors = self._combined()[:, : self._model.width].astype(np.float32)
+        products = np.stack([self._model.vectors[row] @ one for row, one in zip(positions, query_vectors, strict=True)])
+        guesses = products + self._additive().at(positions) + self._levels()[:, None]
+        best = np.stack([top_k(row, n_best) for row in guesses])
+        found = zip(np.take_along_axis(positions, best, 1), np.take_along_axis(guesses, best, 1), strict=True)
+        return [Proposal(*of_query) for of_query in found]
 
     def _scale(self) -> FloatVector:
         """The spread of each query's scores so far; 1 where the prior knows the scale of scores. (n_queries,)"""
@@ -205,6 +231,8 @@ class PosteriorSearch:
             self._posterior.observe(positions, np.stack([residuals - self._centre[:, None], means], axis=2))
         else:
             self._posterior.observe(positions, residuals - means)
+        if self._shortlist is not None:
+            self._shortlist = self._shortlist.without(positions)
         self.scored = np.concatenate([self.scored, positions], axis=1)
         self.exact_scores = np.concatenate([self.exact_scores, exact_scores], axis=1)
 
@@ -213,6 +241,7 @@ class PosteriorSearch:
         self._prior = self._prior.keep(rows)
         self._posterior.keep(rows, self._prior)
         self._centre = self._centre[rows]
+        self._shortlist = None if self._shortlist is None else self._shortlist.keep(rows)
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
 
     def estimates(self, calibration: Calibration, k: int) -> FloatVector:
@@ -255,7 +284,7 @@ class PosteriorSearch:
 
     def _expected_recall(self, ks: Sequence[int]) -> FloatMatrix:
         """The mean over joint draws of the scores of a shortlist: the errors of items go together."""
-        n_left = len(self._model.offsets) - self.scored.shape[1]
+        n_left = len(self._among) - self.scored.shape[1]
         if not n_left:
             return np.ones((len(self.scored), len(ks)))
         n_short = {k: min(round(SHORTLIST + SHORTLIST_PER_K * k), n_left) for k in ks}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anncur.arrays import NO_SCORES, FloatMatrix, FloatVector, Positions
+from anncur.arrays import NO_SCORES, FloatMatrix, FloatVector, Positions, Selector
 from anncur.retrievers.features import flat_coefficients
 from anncur.search.settings import PosteriorSettings
 
@@ -88,9 +88,9 @@ class Additive:
     features: FloatMatrix | None = None  # (n_queries, n_features, n_items)
     coefficients: FloatMatrix | None = None  # (n_queries, n_features)
 
-    def between(self, start: int, stop: int) -> FloatMatrix:
-        features = None if self.features is None else self.features[..., start:stop]
-        return self._sum(self.offsets[None, start:stop], features)
+    def of_items(self, items: Selector) -> FloatMatrix:
+        features = None if self.features is None else self.features[..., items]
+        return self._sum(self.offsets[None, items], features)
 
     def at(self, positions: Positions) -> FloatMatrix:
         """Of some items for each query; both are (n_queries, n)."""

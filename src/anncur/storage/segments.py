@@ -2,6 +2,7 @@
 
     segments/<name>/plan.json        what the scores are bound to; the name comes from it
     segments/<name>/items.sqlite
+    segments/<name>/metadata.npz     the items' metadata in columns
     segments/<name>/prepared.sqlite  what the scorer made of the items, if it makes anything
     segments/<name>/retrievers/      what retrievers derived from the items, see `encoded.py`
     segments/<name>/scores/          a zarr v3 array
@@ -46,6 +47,7 @@ from anncur.storage.manifest import (
     read_manifest,
     versions,
 )
+from anncur.storage.metadata import write_metadata
 
 SPEC, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
 CACHE = "scores.cache"  # of scores, which belongs to no version; SQLite keeps files beside it
@@ -103,7 +105,10 @@ def begin_segment(
     finally:
         staged.unlink(missing_ok=True)
     texts = ItemStore(segment / ITEMS)
-    stored = texts if _is_in_newest(folder, name) else prepare_once(segment, texts, scorer)
+    stored: ItemRows = texts
+    if not _is_in_newest(folder, name):
+        write_metadata(segment, texts)
+        stored = prepare_once(segment, texts, scorer)
     return UnpublishedSegment(name, spec, stored, open_matrix(folder, name, spec), texts)
 
 
@@ -112,6 +117,7 @@ def store_segment(folder: Path, items: Sequence[Item], matrix: ScoreMatrix) -> s
     name = _segment_name(matrix.spec)
     segment = folder / SEGMENTS / name
     write_items(segment / ITEMS, items)
+    write_metadata(segment, ItemStore(segment / ITEMS))
     if any(item.prepared for item in items):
         write_values(segment / PREPARED, (item.prepared for item in items))
     write_file(segment / SPEC, matrix.spec.to_json().encode())

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, Positions
+from anncur.columns import MetadataColumns
 from anncur.errors import DamagedError
 from anncur.items import Query
 from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, ProjectingRetriever, Retriever
@@ -34,6 +35,7 @@ from anncur.storage.encoded import (
 from anncur.storage.files import check_file, read_checked
 from anncur.storage.items import ItemRows, ItemStore, PreparedStore, StoredItems
 from anncur.storage.manifest import ANCHORS, DERIVED, PREPARED, QUERIES, RANKS, SEGMENTS, TUNED, Manifest, Segment
+from anncur.storage.metadata import METADATA, columns_of, decode_metadata
 from anncur.storage.queries import read_query
 from anncur.storage.segments import ITEMS, SCORES, SPEC
 from anncur.tuning.derive import Derived
@@ -87,6 +89,23 @@ class Version:
         name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
         check_file(self.folder / name, self.manifest.files[name])
         return ItemStore(self.folder / name)
+
+    def metadata(self) -> list[tuple[MetadataColumns, Positions]]:
+        """The metadata of each segment in columns, and the rows of its live items; of the items themselves where an
+        older version stored no columns."""
+        found = []
+        for segment in self.manifest.segments:
+            name = f"{SEGMENTS}/{segment.name}/{METADATA}"
+            is_stored = name in self.manifest.files
+            columns = decode_metadata(self.read(name), name) if is_stored else columns_of(self.store(segment))
+            found.append((columns, segment.rows(0, len(columns))))
+        return found
+
+    def check_metadata(self) -> None:
+        """Refuse damaged columns when the index is opened, though only filters need them."""
+        for name, record in self.manifest.files.items():
+            if name.endswith(f"/{METADATA}"):
+                check_file(self.folder / name, record)
 
     def live_rows(self) -> Positions:
         """The rows of the live items, counted through all segments."""

@@ -88,7 +88,7 @@ def take_sample(scores: ItemScores, held_out: Positions, rng: np.random.Generato
     tops = {query: RunningTop(DEPTH) for query in held_out.tolist()}
     for start, values in scores.parts():
         for query, top in tops.items():
-            top.add(values[:, query].copy(), start)
+            top.add(values[:, query].copy(), slice(start, start + len(values)))
     best = np.unique(np.concatenate([top.positions for top in tops.values()]))
     drawn = np.setdiff1d(sample_positions(scores.n_items, rng), best)
     positions = np.union1d(best, drawn)

@@ -57,7 +57,8 @@ def _fold_ranks(
     chosen = choose_anchors(kept_vectors.T, n_anchors=counts[-1], method=anchor_method, rng=rng)
     factors = CurFactors(kept_vectors, order_anchors(chosen, len(kept_vectors), rng))
     for count in counts:
-        anchor_items, block = factors.anchor_order[:count], factors.anchor_block(count)
+        anchor_items = factors.anchor_order[:count]
+        block = factors.anchor_block(anchor_items)
         ranks_by_kept: dict[int, NDArray[np.int16]] = {}  # cutoffs that keep as much give the same guesses
         for cutoff in CUTOFFS:
             kept_rank = block.kept_rank(cutoff)
