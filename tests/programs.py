@@ -16,13 +16,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anncur
 from anncur.arrays import FloatVector
 from anncur.errors import AnncurError
+from anncur.index import folder_changes
 from anncur.scorers.base import ScorerLike
 from anncur.scores import StoredChunks
 from worlds import CountingScorer, World, low_rank_scores
@@ -57,6 +58,7 @@ class Task:
     forbid: tuple[str, ...] = ()
     forbid_at: int | None = None
     eio: bool = False
+    n_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,40 @@ def remove(index: anncur.Index) -> None:
     index.remove(["i3", "i40", "i89"])
 
 
+def upsert(index: anncur.Index) -> None:
+    """Replace and add what the task "upsert" does: new texts, other metadata, new items, and one that is the same."""
+    items = make_world().items
+    texts = [replace(item, text=f"{item.text}, changed") for item in items[5:25:4]]
+    metadata = [replace(item, metadata={"colour": "red"}) for item in items[30:36]]
+    index.upsert([*texts, items[3], *metadata, *items[N_BUILT : N_BUILT + 10]])
+
+
+def compact(index: anncur.Index) -> None:
+    """Merge what there is."""
+    index.compact()
+
+
+def items_of_step(step: int) -> list[anncur.Item]:
+    """What one of many upserts holds; the last one tells which upsert it was."""
+    items = make_world().items
+    changed = [items[(7 * step + place) % (N_BUILT - 1)] for place in range(3)]
+    texts = [replace(item, text=f"{item.text} in edition {step}") for item in changed[:2]]
+    return [*texts, replace(changed[2], metadata={"step": step}), replace(items[N_BUILT - 1], metadata={"step": step})]
+
+
+def step_of(index: anncur.Index) -> int:
+    """The last of many upserts that an index has seen."""
+    return int(index[make_world().items[N_BUILT - 1].id].metadata.get("step", 0))
+
+
+def change(index: anncur.Index, n_steps: int) -> None:
+    """Do those of many upserts that remain to be done; with merges by themselves, and all merged at the end."""
+    folder_changes.LEAST_MERGED = 3
+    for step in range(step_of(index) + 1, n_steps + 1):
+        index.upsert(items_of_step(step))
+    index.compact()
+
+
 def grow(task: Task, scorer: ScorerLike) -> anncur.Index:
     """Build and then add, whatever of it remains to be done."""
     index = build(task.path, scorer)
@@ -192,7 +228,10 @@ def do(task: Task) -> anncur.Index:
     if task.operation == "grow":
         return grow(task, scorer)
     index = anncur.Index.open(task.path, scorer)
-    {"add": add, "remove": remove}[task.operation](index)
+    if task.operation == "change":
+        change(index, task.n_steps)
+    else:
+        {"add": add, "remove": remove, "upsert": upsert, "compact": compact}[task.operation](index)
     return index
 
 

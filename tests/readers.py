@@ -41,6 +41,8 @@ def publish(index: anncur.Index, step: int) -> None:
         index.remove([f"marker{step // 2}"])
     if step % 7 == 6:
         index.gc()
+    if step % 5 == 4:
+        index.compact()
 
 
 def version_of(index: anncur.Index) -> int:

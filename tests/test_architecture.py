@@ -16,6 +16,8 @@ LAYERS = [
     ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
     ["filters", "items"],
     ["ranking", "tokens"],
+    ["candidates"],
+    ["vectors"],
     ["datasets", "models"],
     ["scorers", "retrievers"],
     ["scores", "factors"],

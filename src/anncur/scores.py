@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -226,6 +226,20 @@ class ScoreMatrix:
         """Take over all scores of a matrix with the same spec."""
         for chunk in range(self.spec.n_chunks):
             self._chunks.write(chunk, other._chunks.read(chunk))
+
+    def write_rows(self, parts: Iterable[FloatMatrix]) -> None:
+        """Take over the scores of all items, which come some rows at a time, in their order."""
+        waiting, chunk = np.empty((0, self.spec.n_anchor_queries), dtype=self.spec.dtype), 0
+        for part in parts:
+            waiting = np.concatenate([waiting, part])
+            while chunk < self.spec.n_chunks and len(waiting) >= (size := self._chunk_size(chunk)):
+                self._chunks.write(chunk, waiting[:size])
+                waiting, chunk = waiting[size:], chunk + 1
+        assert chunk == self.spec.n_chunks, "there are scores for every item"
+
+    def _chunk_size(self, chunk: int) -> int:
+        start, stop = self.spec.chunk_range(chunk)
+        return stop - start
 
     def _read_or_empty(self, chunk: int) -> FloatMatrix:
         try:

@@ -53,6 +53,48 @@ def test_the_life_of_an_index(run: Run) -> None:
     assert run("verify", "x.anncur")["problems"] == []
 
 
+def test_items_that_change_are_upserted_and_their_segments_merged(run: Run) -> None:
+    run(*BUILD, "--n-anchor-queries", "4")
+    changes = [{"id": "i3", "text": "z" * 200}, {"id": "i4", "text": "xxxxx", "title": "item 4", "colour": "red"}]
+    Path("today.jsonl").write_text("".join(json.dumps(item) + "\n" for item in changes))
+    assert run("upsert", "x.anncur", "today.jsonl") == {"path": "x.anncur", "version": 2, "n_items": 60}
+    assert run("upsert", "x.anncur", "today.jsonl")["version"] == 2
+    assert run("search", "x.anncur", "anything", "-k", "1", "--method", "exhaustive")["hits"][0]["id"] == "i3"
+    compacted = run("compact", "x.anncur")
+    assert (compacted["version"], compacted["n_items"]) == (3, 60)
+    assert run("info", "x.anncur")["n_segments"] == 1
+    assert run("verify", "x.anncur")["problems"] == []
+
+
+def test_a_filter_is_given_as_json(run: Run) -> None:
+    lines = [json.dumps({"id": f"i{n}", "text": "x" * (n + 1), "colour": ["red", "blue"][n % 2]}) for n in range(20)]
+    Path("corpus.jsonl").write_text("\n".join(lines))
+    run(*BUILD, "--n-anchor-queries", "4")
+    search = ["search", "x.anncur", "anything", "-k", "2"]
+    found = run(*search, "--filter", '{"colour": "red"}')
+    assert ([hit["id"] for hit in found["hits"]], found["calls"]) == (["i18", "i16"], 10)
+    assert [hit["id"] for hit in run(*search, "--filter", '["i3", "i5"]')["hits"]] == ["i5", "i3"]
+    run("search", "x.anncur", "--queries", "queries.txt", "--out", "answers.jsonl", "--filter", '{"colour": "blue"}')
+    answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
+    assert all(hit["id"] == "i19" for answer in answers for hit in answer["hits"][:1])
+
+
+@pytest.mark.parametrize(
+    ("filter", "message"),
+    [
+        ("{colour: red}", "--filter must be JSON"),
+        ('"red"', "a JSON object of conditions or a list of ids"),
+        ('{"color": "red"}', "color"),
+        ("[1]", "strings"),
+    ],
+)
+def test_what_is_no_filter_is_refused_in_one_line(run: Run, filter: str, message: str) -> None:
+    lines = [json.dumps({"id": f"i{n}", "text": "x" * (n + 1), "colour": "red"}) for n in range(20)]
+    Path("corpus.jsonl").write_text("\n".join(lines))
+    run(*BUILD[:2], *BUILD[4:])
+    assert message in run("search", "x.anncur", "anything", "--filter", filter, code=1)
+
+
 def test_an_index_without_anchor_queries_learns_from_its_searches(run: Run) -> None:
     assert run("build", "corpus.jsonl", *BUILD[4:])["calls"] == 0
     assert "the query log is empty" in run("learn", "x.anncur", code=1)

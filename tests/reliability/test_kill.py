@@ -9,6 +9,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_build_killed_at_a_file_call_resumes_to_the_same_index(step: int, tmp_
 
 
 @some_or_all
-@pytest.mark.parametrize("operation", [programs.add, programs.remove])
+@pytest.mark.parametrize("operation", [programs.add, programs.upsert, programs.remove])
 def test_an_operation_killed_at_a_file_call_has_wholly_happened_or_not_at_all(
     operation: Callable[[anncur.Index], None], step: int, tmp_path: Path
 ) -> None:
@@ -73,6 +74,55 @@ def test_an_operation_killed_at_a_file_call_has_wholly_happened_or_not_at_all(
             operation(index)
         assert index.digest() == after.digest()
         assert programs.open_index(path).verify() == []
+
+
+@some_or_all
+def test_a_compaction_killed_at_a_file_call_changes_no_answer_and_leaves_nothing_that_gc_keeps(
+    step: int, tmp_path: Path
+) -> None:
+    before = programs.build(tmp_path / "before")
+    programs.add(before)
+    programs.remove(before)
+    for path in _killed_at_file_calls("compact", tmp_path, step, start_from=tmp_path / "before"):
+        index = programs.open_index(path)
+        assert index.digest() == before.digest()
+        assert index.verify() == []
+        index.gc()
+        assert len(list((path / "segments").iterdir())) == index.info.n_segments
+        index.compact()
+        assert index.digest() == before.digest()
+        assert programs.open_index(path).verify() == []
+
+
+@pytest.mark.parametrize(("n_kills", "n_steps"), [(4, 8), pytest.param(120, 30, marks=pytest.mark.slow)])
+def test_upserts_and_merges_killed_again_and_again_lose_nothing_and_pay_at_most_a_chunk_more_per_kill(
+    n_kills: int, n_steps: int, tmp_path: Path
+) -> None:
+    rng, kills = random.Random(n_kills), 0
+    programs.build(tmp_path / "before")
+    while kills < n_kills:
+        path, log = tmp_path / f"{kills}.anncur", tmp_path / f"{kills}.log"
+        shutil.copytree(tmp_path / "before", path)
+        task = Task(str(path), "change", log=str(log), seconds_per_request=SECONDS_PER_REQUEST, n_steps=n_steps)
+        kills_here = _kill_until_it_ends(task, rng, check=partial(_holds_one_step, path))
+        index = programs.open_index(path)
+        assert (programs.step_of(index), index.info.n_segments) == (n_steps, 1)
+        assert programs.n_lines(log) <= (2 * n_steps + 2 * kills_here) * programs.N_QUERIES
+        kills += kills_here
+
+
+def _holds_one_step(path: Path) -> None:
+    """Check that an index holds what all upserts up to one made of it, and answers with that."""
+    index = programs.open_index(path)
+    expected = {item.id: item for item in programs.make_world().items[: programs.N_BUILT]}
+    for step in range(1, programs.step_of(index) + 1):
+        for item in programs.items_of_step(step):
+            if expected[item.id] != item:
+                del expected[item.id]
+                expected[item.id] = item
+    assert list(index.items) == list(expected.values())
+    assert index.verify() == []
+    assert len(index.search(programs.make_world().queries[0], k=200, method="exhaustive")) == len(expected)
 
 
 @needs_seccomp
@@ -104,13 +154,14 @@ def test_the_name_of_every_published_file_and_folder_is_synced(tmp_path: Path, m
     assert on_the_way - synced == set()
 
 
-def _kill_until_it_ends(task: Task, rng: random.Random) -> int:
+def _kill_until_it_ends(task: Task, rng: random.Random, *, check: Callable[[], None] = lambda: None) -> int:
     """Start a task and kill it at a random moment, until it ends by itself; returns the number of kills."""
     for kills in count():
         with programs.start(task) as process:
             time.sleep(rng.uniform(0.0, 0.2 + 0.05 * kills))  # longer and longer, for the sake of slow machines
             process.kill()
             outcome = programs.finish(process)
+        check()
         if outcome.code != -signal.SIGKILL:
             assert outcome.code == 0, outcome.message
             return kills

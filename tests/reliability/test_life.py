@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,27 @@ class LifeInMemory(RuleBasedStateMachine):
             self.index.add(new)
             self.there.update({item.id: item for item in new})
             self.expect_at_most(len(new) * self.n_anchors)
+
+    @rule(item_ids=ids, edition=editions, colour=st.sampled_from(["red", "blue"]))
+    def upsert(self, item_ids: list[str], edition: int, colour: str) -> None:
+        given = [replace(an_item(item_id, edition), metadata={"colour": colour}) for item_id in item_ids]
+        changed = [item for item in given if self.there.get(item.id) != item]
+        others = [item for item in changed if item.id not in self.there or self.there[item.id].text != item.text]
+        version = self.index.info.version
+        self.index.upsert(given)
+        for item in changed:
+            self.there.pop(item.id, None)
+            self.there[item.id] = item
+        assert (self.index.info.version == version) == (not changed)
+        self.expect_at_most(len(others) * self.n_anchors)
+
+    @rule()
+    def compact(self) -> None:
+        digest = self.index.digest()
+        self.index.compact()
+        assert self.index.digest() == digest
+        assert self.index.info.n_segments == 1
+        self.expect_at_most(0)
 
     @rule(item_ids=ids)
     def remove(self, item_ids: list[str]) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 import anncur
 from anncur.arrays import FloatMatrix
-from anncur.retrievers.embeddings import EmbeddingRetriever, halved, inner_products
+from anncur.retrievers.embeddings import EmbeddingRetriever
 from anncur.retrievers.loading import load_retrievers
+from anncur.vectors.half import halved, inner_products
 
 
 def test_every_number_of_half_precision_is_multiplied_as_it_is() -> None:

@@ -14,7 +14,7 @@ from anncur import Posterior
 from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
 from anncur.search.model import PosteriorModel
-from anncur.search.posterior import PosteriorSearch
+from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import QueryPrior
 from worlds import World, low_rank_scores
 
@@ -23,7 +23,7 @@ MakeWorld = Callable[..., World]
 
 def prior_means(prior: QueryPrior, n_items: int) -> FloatMatrix:
     """Of all items for each query, (n_queries, n_items)."""
-    n_queries = 1 if prior.features is None else len(prior.features)
+    n_queries = 1 if prior.features is None else len(prior.features.of_items(slice(0, 1)))
     return prior.offsets + prior.means_at(np.tile(np.arange(n_items), (n_queries, 1)))
 
 

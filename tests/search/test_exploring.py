@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import anncur
+from anncur.candidates import Candidates
 from anncur.items import Corpus, Query
 from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
-from anncur.search.candidates import Candidates
 from anncur.search.loop import Run, explore, n_explored
 from anncur.waiting import run
 from worlds import World, low_rank_scores

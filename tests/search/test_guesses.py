@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anncur.candidates import Candidates
 from anncur.ranking import top_k
 from anncur.search.base import best_guesses
-from anncur.search.candidates import Candidates
+from anncur.vectors.exact import ExactVectors
 
 
 @given(
@@ -27,8 +28,8 @@ def test_neither_blocks_nor_how_candidates_are_picked_change_anything(
     among = Candidates(n_items, None if passing is None else np.sort(passing))
     exclude = [among.of(excluded) for excluded in exclude]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anncur.search.base.GUESSES_AT_ONCE", at_once)
-        proposals = best_guesses(item_vectors, query_vectors, n_best=n_best, exclude=exclude, among=among)
+        patch.setattr("anncur.vectors.exact.PRODUCTS_AT_ONCE", at_once)
+        proposals = best_guesses(ExactVectors(item_vectors), query_vectors, n_best=n_best, exclude=exclude, among=among)
     for proposal, vector, excluded in zip(proposals, query_vectors, exclude, strict=True):
         allowed = np.setdiff1d(among.first(n_items), excluded)
         expected = allowed[top_k(item_vectors[allowed] @ vector, n_best)]

@@ -1,4 +1,4 @@
-"""`anncur build`, `add` and `remove`: make an index on disk, and change it."""
+"""`anncur build`, `add`, `upsert` and `remove`: make an index on disk, and change it."""
 
 from __future__ import annotations
 
@@ -146,6 +146,34 @@ def add(
     opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
     with show_progress(as_json=as_json) as progress:
         opened.add(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
+    _show(opened, index, as_json=as_json)
+
+
+def upsert(
+    index: IndexArgument,
+    corpus: CorpusArgument,
+    embeddings: EmbeddingsOption = None,
+    scorer: OwnScorerOption = None,
+    retries: RetriesOption = None,
+    max_calls: MaxCallsOption = None,
+    rule: RulesOption = None,
+    cache: CacheOption = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Add new items, and replace those whose ids are there.
+
+    What is the same in all is left alone; where only metadata changed, nothing is scored. Interrupted, it resumes.
+
+    Examples:
+
+    - `anncur upsert my.anncur today.jsonl`
+    - `anncur upsert my.anncur today.jsonl --embeddings today.npy`
+    """
+    opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
+    with show_progress(as_json=as_json) as progress:
+        opened.upsert(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
     _show(opened, index, as_json=as_json)
 
 

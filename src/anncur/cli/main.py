@@ -9,12 +9,12 @@ import typer
 
 import anncur
 from anncur.cli.bench import bench
-from anncur.cli.build import add, build, remove
+from anncur.cli.build import add, build, remove, upsert
 from anncur.cli.demo import demo
 from anncur.cli.export import export
 from anncur.cli.frame import at_the_edge
 from anncur.cli.link import link
-from anncur.cli.maintain import calibrate, gc, info, learn, tune, verify
+from anncur.cli.maintain import calibrate, compact, gc, info, learn, tune, verify
 from anncur.cli.plan import plan
 from anncur.cli.search import search
 from anncur.cli.train import distill, train
@@ -33,12 +33,14 @@ for command in (
     build,
     search,
     add,
+    upsert,
     remove,
     verify,
     info,
     tune,
     calibrate,
     learn,
+    compact,
     gc,
     distill,
     export,

@@ -1,4 +1,4 @@
-"""`anncur info`, `verify`, `tune`, `calibrate`, `learn` and `gc`: look after an index on disk."""
+"""`anncur info`, `verify`, `tune`, `calibrate`, `learn`, `compact` and `gc`: look after an index on disk."""
 
 from __future__ import annotations
 
@@ -191,6 +191,24 @@ def learn(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption 
         print_json({"path": str(index), "version": version, "n_queries": n_queries})
     else:
         console().print(f"Fitted to {n_queries:,} queries; {index} is at version {version}.", markup=False)
+
+
+def compact(index: IndexArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Merge all segments into one without removed items, and delete files that only older versions need.
+
+    Costs no pairs and changes no answer. Small segments are merged by themselves when there are several.
+
+    Examples:
+
+    - `anncur compact my.anncur`
+    """
+    opened = open_index(index, check=False)
+    opened.compact()
+    info = opened.info
+    if as_json:
+        print_json({"path": str(index), "version": info.version, "n_items": info.n_items, "n_bytes": info.n_bytes})
+    else:
+        console().print(f"{index} has {info.n_items:,} items at version {info.version}.", markup=False, soft_wrap=True)
 
 
 def gc(

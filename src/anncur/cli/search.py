@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -63,6 +63,13 @@ def search(
     min_score: Annotated[
         float | None, typer.Option("--min-score", help="Only items with this score or a better one.")
     ] = None,
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            help="Only items that pass: conditions over metadata as a JSON object, or a JSON list of ids.",
+        ),
+    ] = None,
     log_queries: Annotated[
         int, typer.Option("--log-queries", help="Log the query and its scores for `anncur learn`: at most this many.")
     ] = 0,
@@ -89,9 +96,10 @@ def search(
     - `anncur search animals.anncur "a bat that eats fruit" -k 5 --budget 100`
     - `anncur search animals.anncur "small [bat] that eats fruit" --marked --target-recall 0.95`
     - `anncur search animals.anncur "small bat" --method rerank --json`
+    - `anncur search shoes.anncur "for rain" --filter '{"brand": ["a", "b"], "price": {"<": 80}}'`
     - `anncur search animals.anncur --queries queries.jsonl --out answers.trec`
     """
-    asked = _asked(query, queries, out, marked=marked)
+    asked, wanted = _asked(query, queries, out, marked=marked), _parse_filter(filter)
     opened = open_index(
         index,
         scorer,
@@ -109,6 +117,7 @@ def search(
             k,
             budget,
             method,
+            filter=wanted,
             target_recall=target_recall,
             max_budget=max_budget,
             max_rounds=max_rounds,
@@ -134,6 +143,21 @@ def _asked(query: str | None, queries: Path | None, out: Path | None, *, marked:
     if queries is not None:
         return list(read_queries(queries, marked=marked))
     return [Query.marked(query or "") if marked else Query(query or "")]
+
+
+def _parse_filter(filter: str | None) -> dict[str, Any] | list[str] | None:
+    """Conditions or ids, as the index takes them; it checks what is in them."""
+    if filter is None:
+        return None
+    try:
+        found = json.loads(filter)
+    except ValueError as error:
+        raise InputError(
+            f"""--filter must be JSON, such as '{{"lang": "en"}}', got {filter!r:.60}: {error}"""
+        ) from None
+    if not isinstance(found, (dict, list)):
+        raise InputError(f"--filter must be a JSON object of conditions or a list of ids, got {filter!r:.60}")
+    return found
 
 
 def _write(out: Path, answers: Sequence[Hits], method: str) -> None:

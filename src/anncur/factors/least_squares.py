@@ -21,7 +21,7 @@ def least_squares_items(vectors: FloatMatrix, *, cutoff: float, level: float = 0
     below the noise."""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     noise = cutoff**2 * (float(squares.max(initial=0.0)) or 1.0)
-    return ItemModel(np.full(len(vectors), level), vectors, noise)
+    return ItemModel.of(np.full(len(vectors), level), vectors, noise)
 
 
 class LeastSquares:
@@ -38,7 +38,7 @@ class LeastSquares:
         """Take in new exact scores; both are (n_queries, n_new)."""
         scores = exact_scores - self._model.offsets[positions]
         self._posterior.observe(positions, scores)
-        self._vectors = np.concatenate([self._vectors, self._model.vectors[positions]], axis=1)
+        self._vectors = np.concatenate([self._vectors, self._model.vectors.take(positions)], axis=1)
         self._scores = np.concatenate([self._scores, scores], axis=1)
         self.query_vectors = self._corrected(self._posterior.query_vectors)
 

@@ -16,12 +16,12 @@ solved in float64; products are in float32 where the noise is far above its roun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.vectors.exact import ExactVectors
 
 ITEMS_AT_ONCE = 8192
 MOST_COMPONENTS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
@@ -36,26 +36,33 @@ class ItemModel:
     """Offsets and vectors of items: the prior of scores before a query is known."""
 
     offsets: FloatVector  # (n_items,)
-    vectors: FloatMatrix  # (n_items, width)
+    vectors: ExactVectors
     noise: float  # a variance
+    most_variance: float  # of an item
+
+    @classmethod
+    def of(cls, offsets: FloatVector, vectors: FloatMatrix, noise: float) -> ItemModel:
+        """With these vectors, (n_items, width)."""
+        squares = np.einsum("ij,ij->i", vectors, vectors)
+        return cls(offsets, ExactVectors(vectors), noise, float(squares.max(initial=0.0)))
 
     @property
     def width(self) -> int:
         """Of the vectors."""
-        return int(self.vectors.shape[1])
+        return self.vectors.width
 
     def take(self, items: Positions) -> ItemModel:
         """That of some items."""
-        return ItemModel(self.offsets[items], self.vectors[items], self.noise)
+        return ItemModel(self.offsets[items], ExactVectors(self.vectors.take(items)), self.noise, self.most_variance)
+
+    def in_precision(self, precision: np.dtype[np.floating[Any]]) -> ItemModel:
+        """The same with vectors of this type."""
+        array = self.vectors.all()
+        return self if array.dtype == precision else replace(self, vectors=ExactVectors(array.astype(precision)))
 
     def with_noise(self, variance: float) -> ItemModel:
         """The same for scores that are noisier by this much."""
         return replace(self, noise=self.noise + variance) if variance else self
-
-    @cached_property
-    def most_variance(self) -> float:
-        """The largest variance of an item."""
-        return float(np.einsum("ij,ij->i", self.vectors, self.vectors).max(initial=0.0))
 
 
 def fit_items(
@@ -101,13 +108,11 @@ def item_model(
     `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
     variance is theirs; where the items have no vectors, it is their variance. The noise is `noise_share` of the mean
     variance of an item."""
-    variance = mean_square(vectors)
     if not vectors.shape[1]:
-        model = ItemModel(offsets, vectors, noise_of(noise_share, 1.0))
-        return join_embeddings(model, embeddings if embedding_share else None, variance=embedding_share)
-    alone = ItemModel(offsets, vectors, noise_of(noise_share, variance))
-    model = share_with_embeddings(alone, embeddings, share=embedding_share)
-    return replace(model, vectors=beside_offsets(offsets, model.vectors))
+        embedded = join_embeddings(vectors, embeddings if embedding_share else None, variance=embedding_share)
+        return ItemModel.of(offsets, embedded, noise_of(noise_share, 1.0))
+    shared = share_with_embeddings(vectors, embeddings, share=embedding_share)
+    return ItemModel.of(offsets, beside_offsets(offsets, shared), noise_of(noise_share, mean_square(vectors)))
 
 
 def beside_offsets(offsets: FloatVector, vectors: FloatMatrix) -> FloatMatrix:
@@ -121,20 +126,17 @@ def noise_of(noise_share: float, variance: float) -> float:
     return max(noise_share, LEAST_NOISE_SHARE) * (variance or 1.0)
 
 
-def join_embeddings(model: ItemModel, embeddings: FloatMatrix | None, *, variance: float) -> ItemModel:
-    """The same with embeddings beside its vectors, that add this variance to an item's on average."""
-    if embeddings is None:
-        return model
-    return replace(model, vectors=np.hstack([model.vectors, _scaled_embeddings(embeddings, variance)]))
+def join_embeddings(vectors: FloatMatrix, embeddings: FloatMatrix | None, *, variance: float) -> FloatMatrix:
+    """Vectors with embeddings beside them, that add this variance to an item's on average."""
+    return vectors if embeddings is None else np.hstack([vectors, _scaled_embeddings(embeddings, variance)])
 
 
-def share_with_embeddings(model: ItemModel, embeddings: FloatMatrix | None, *, share: float) -> ItemModel:
-    """The same with embeddings beside its vectors, to which a share of the variance goes."""
+def share_with_embeddings(vectors: FloatMatrix, embeddings: FloatMatrix | None, *, share: float) -> FloatMatrix:
+    """Vectors with embeddings beside them, to which a share of the variance goes."""
     if embeddings is None or not share:
-        return model
-    variance = mean_square(model.vectors) or 1.0
-    smaller = replace(model, vectors=np.float32(np.sqrt(1 - share)) * model.vectors)
-    return join_embeddings(smaller, embeddings, variance=share * variance)
+        return vectors
+    variance = mean_square(vectors) or 1.0
+    return join_embeddings(np.float32(np.sqrt(1 - share)) * vectors, embeddings, variance=share * variance)
 
 
 def _scaled_embeddings(embeddings: FloatMatrix, variance: float) -> FloatMatrix:
@@ -245,7 +247,7 @@ class QueryPosterior:
 
     def _vectors(self, positions: Positions) -> FloatMatrix:
         """(n_queries, n, width)"""
-        vectors = self._model.vectors[positions].astype(self._buffer.dtype, copy=False)
+        vectors = self._model.vectors.take(positions).astype(self._buffer.dtype, copy=False)
         if self._own is None:
             return vectors
         return np.concatenate([vectors, self._own.columns(positions).astype(vectors.dtype, copy=False)], axis=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,10 @@ class Backend(Protocol):
         """What the newest version is made of."""
         ...
 
+    def mark(self) -> Hashable:
+        """Changes whenever there is another version; found at little cost."""
+        ...
+
     def load(self) -> Snapshot:
         """The newest version."""
         ...
@@ -60,8 +64,23 @@ class Backend(Protocol):
         """Score new items for the anchor queries, and append them; `embeddings` are those of the new items."""
         ...
 
+    def upsert(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
+        """Append items that are new or changed, and hide those that had their ids."""
+        ...
+
     def remove(self, item_ids: Iterable[str]) -> None:
         """Hide items."""
+        ...
+
+    def compact(self) -> None:
+        """Merge all segments into one, without the items that are hidden."""
         ...
 
     def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:

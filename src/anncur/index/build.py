@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anncur.errors import AnncurWarning, ScorerError
-from anncur.items import Corpus, Item, ItemLike, Items, Query, as_item, is_taken, taken_id
+from anncur.items import Corpus, ItemLike, Items, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import FittedRetriever, Retriever
 from anncur.retrievers.loading import is_foreign, load_models
@@ -57,19 +57,6 @@ def check_retrievers(retrievers: Mapping[str, Retriever], items: Items, queries:
             fitted.item_vectors()
             if queries:
                 fitted.scores(queries[:1])
-
-
-def new_items(items: Iterable[ItemLike], there: Items) -> Iterator[Item]:
-    """Items as they come, refusing those whose id is taken; a bare text gets the next number that is free."""
-    number = len(there)
-    for item in items:
-        while isinstance(item, str) and is_taken(str(number), there):
-            number += 1
-        new = as_item(item, position=number)
-        if is_taken(new.id, there):
-            raise taken_id(new.id)
-        number += 1
-        yield new
 
 
 def check_stability(

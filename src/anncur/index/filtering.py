@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from anncur.arrays import NO_POSITIONS, Positions
 from anncur.caching import Cache
+from anncur.candidates import Candidates
 from anncur.columns import MetadataColumns, merged_kinds
 from anncur.errors import InputError, UnknownIdError
 from anncur.filters import parse_filter
 from anncur.items import Items
-from anncur.search.candidates import Candidates
 
 # conditions over metadata, ids, or a mask over the items in their order
 Filter: TypeAlias = Mapping[str, Any] | Iterable[str] | NDArray[np.bool_]

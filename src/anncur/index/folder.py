@@ -10,83 +10,81 @@
       segments/…/prepared.sqlite      what the scorer prepared of them, if anything
       segments/…/retrievers/          what retrievers derived from them, such as embeddings
       segments/…/scores/              their exact scores, a zarr v3 array
+      segments/merged-…/              the same, of several segments that were merged
       retrievers/                     bases that items are projected onto
       learned/…/anchors.int64, ranks.int16, tuned.json
       learned/…/feedback.json, feedback.float32    the feedback model, if the query log was fitted
       query_log/                      what searches paid for, where they are logged
 
-`folder_build.py` makes it, and here it is read, changed and maintained. Whatever writes, writes a segment and then
-publishes a manifest; until then no reader sees it."""
+`folder_build.py` makes it, `folder_changes.py` changes its items, `folder_upkeep.py` repairs it and tells what isn't
+needed, and here all of that is published, and versions are read.
+Whatever writes, writes a segment and then publishes a manifest; until then no reader sees it."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
-
-from anncur.errors import DamagedError, DamagedWarning, InputError, LockedError, StorageError
+from anncur.errors import (
+    AnncurError,
+    AnncurWarning,
+    DamagedError,
+    DamagedWarning,
+    InputError,
+    StorageError,
+)
 from anncur.index.backend import Contents
-from anncur.index.build import check_retrievers, new_items
 from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
-from anncur.index.encoding import check_embeddings, check_encoder, encode_again, with_new_items
+from anncur.index.changes import Incoming
 from anncur.index.feedback import fit_query_log
 from anncur.index.filtering import Metadata, MetadataPart
-from anncur.index.folder_build import with_derived, write_derived
+from anncur.index.folder_build import with_derived
+from anncur.index.folder_changes import append_items, hide_items, merge, run_of_small
+from anncur.index.folder_upkeep import damage_of, delete, idle_segments, make_again, unneeded
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike, Query
 from anncur.progress import Progress
-from anncur.retrievers.base import EncodingRetriever, Retriever, fitted_on_use
+from anncur.retrievers.base import Retriever, fitted_on_use
 from anncur.retrievers.loading import load_retriever
 from anncur.retrievers.user_embeddings import EmbeddingsLike, UserRetriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
-from anncur.storage.encoded import N_COMPARED, RETRIEVERS, encode_segment, encoding_retrievers
-from anncur.storage.files import STAGING, FileRecord, copy_file, is_in_use, storing, writer_lock
-from anncur.storage.items import ItemRows
+from anncur.storage.files import copy_file, writer_lock
+from anncur.storage.loaded import LoadedSegments
 from anncur.storage.manifest import (
     CALIBRATION,
     DERIVED,
     FEEDBACK,
-    MANIFESTS,
-    PREPARED,
-    QUERIES,
-    SEGMENTS,
     Manifest,
-    Segment,
     is_whole_index,
-    manifest_path,
-    newest_damage,
     newest_manifest,
+    newest_mark,
     next_version,
     no_index,
     publish,
-    read_manifest,
     restore_newest,
     versions,
 )
-from anncur.storage.metadata import METADATA, write_metadata
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch
 from anncur.storage.segments import (
-    SCORES,
-    begin_segment,
     check_is_ours,
     drop_calibration,
     open_calibration,
-    open_matrix,
-    prepare_once,
-    segment_files,
     unpublished_segments,
 )
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
 from anncur.tuning.held_out import HeldScores
 
+Read = TypeVar("Read")
+
+MOST_VERSIONS = 32  # with their manifests; where more have piled up, a change deletes what only older ones need
 TRIES = 20  # of reading a version while others publish and delete old ones
 REPAIR = "`anncur verify --repair` scores again what it can"
 LOST = "it can't be scored again: restore the file from a copy, or build the index again"
@@ -95,15 +93,19 @@ LOST = "it can't be scored again: restore the file from a copy, or build the ind
 class FolderBackend:
     """An index in a folder. Writers hold a lock, readers never wait."""
 
-    def __init__(self, folder: Path, retrievers: Mapping[str, Retriever] | None = None) -> None:
+    def __init__(
+        self, folder: Path, retrievers: Mapping[str, Retriever] | None = None, *, is_refreshed: bool = False
+    ) -> None:
         self.folder = folder
         self.own_retrievers = dict(retrievers or {})
         self._query_log = FolderQueryLog(folder)
+        self._loaded = LoadedSegments(keeps_encoded=is_refreshed)
         self._latest: Version | None = None  # that was read
+        self._in_use: tuple[Manifest, weakref.ref[Snapshot]] | None = None  # that was loaded last
 
     def newest(self) -> Version:
         """The newest version that verifies."""
-        self._latest = Version(self.folder, newest_manifest(self.folder))
+        self._latest = Version(self.folder, newest_manifest(self.folder), self._loaded)
         return self._latest
 
     def latest_contents(self) -> Contents:
@@ -115,19 +117,13 @@ class FolderBackend:
         return is_whole_index(self.folder)
 
     def contents(self) -> Contents:
-        return _contents(self.newest())
+        return self._read(_contents)
+
+    def mark(self) -> Hashable:
+        return newest_mark(self.folder)
 
     def load(self) -> Snapshot:
-        for _ in range(TRIES):
-            before = versions(self.folder)
-            version = self.newest()
-            try:
-                return self._snapshot(version)
-            except DamagedError as error:
-                if versions(self.folder) == before:
-                    raise DamagedError(f"{error}; {REPAIR}") from error
-                # else it was deleted while we read it, and a newer one is there
-        raise StorageError(f"{self.folder} changed {TRIES} times while it was being read")
+        return self._read(self._load)
 
     def add(
         self,
@@ -137,57 +133,34 @@ class FolderBackend:
         embeddings: EmbeddingsLike | None = None,
         progress: Progress,
     ) -> None:
-        with self._changing():
-            version = self.newest()
-            manifest, queries, live = version.manifest, version.queries(), version.items()
-            retrievers = self._retrievers(version)
-            encoders = with_new_items(_stored_only(retrievers, version), embeddings)
-            self._check_encoders(version, encoders)
-            segment = begin_segment(
-                self.folder,
-                new_items(items, live),
-                queries,
-                scorer,
-                dtype=manifest.dtype,
-                items_per_chunk=version.specs[0].items_per_chunk,
-                is_first=False,
-            )
-            check_embeddings(encoders, len(segment.items), ())
-            check_retrievers(retrievers, live.followed_by(segment.items), queries)
-            encode_segment(
-                self.folder,
-                segment.name,
-                encoders,
-                items_at=segment.texts.between,
-                n_items=len(segment.items),
-                bases=version.bases(encoding_retrievers(encoders)),
-                progress=progress,
-            )
-            segment.matrix.fill(scorer, queries, segment.items.between, progress=progress)
-            files = {**manifest.files, **segment_files(self.folder, segment.name)}
-            publish(self.folder, replace(manifest, segments=(*manifest.segments, Segment(segment.name)), files=files))
+        self._append(items, scorer, replaces=False, embeddings=embeddings, progress=progress)
+
+    def upsert(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
+        self._append(items, scorer, replaces=True, embeddings=embeddings, progress=progress)
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._changing():
+            version, gone = self.newest(), list(item_ids)
+            self._publish_change(hide_items(version, version.items(), gone), forgotten=gone)
+
+    def compact(self) -> None:
+        with self._changing():
             version = self.newest()
-            live, item_ids = version.items(), list(item_ids)
-            gone = {live.row(item_id) for item_id in item_ids}
-            if len(gone) == len(live):
-                raise InputError("an index needs at least one item; these are all that it has")
-            segments = tuple(
-                replace(
-                    segment, removed=tuple(sorted({*segment.removed, *(row for home, row in gone if home == place)}))
-                )
-                for place, segment in enumerate(version.manifest.segments)
-            )
-            smaller = self._without_empty(Version(self.folder, replace(version.manifest, segments=segments)))
-            self._query_log.forget(item_ids, next_version(self.folder))  # first: whoever gets the id must not inherit
-            publish(self.folder, smaller)
+            if len(version.manifest.segments) > 1 or version.n_removed:
+                self._publish(merge(version, 0, self._loadable(version)))
+            delete(unneeded(self.folder))
 
     def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:
         with self._changing():
             manifest = replace(self.newest().manifest, anchor_method=anchor_method, seed=seed)
-            publish(self.folder, self._derive_again(Version(self.folder, manifest), progress=progress))
+            self._publish(self._derive_again(Version(self.folder, manifest, self._loaded), progress=progress))
 
     def log(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
         self._query_log.append(searches, most=most)
@@ -197,8 +170,8 @@ class FolderBackend:
             version = self.newest()
             snapshot = self._snapshot(version)
             feedback = fit_query_log(self._query_log.read(), snapshot, seed=version.manifest.seed, progress=progress)
-            rows = feedback.put(version.live_rows(), sum(spec.n_items for spec in version.specs))
-            publish(self.folder, with_derived(self.folder, version.manifest, replace(version.derived(), feedback=rows)))
+            rows = feedback.put(version.live_rows(), int(version.starts[-1]))
+            self._publish(with_derived(self.folder, version.manifest, replace(version.derived(), feedback=rows)))
             return feedback.n_queries
 
     def calibrate(self, queries: Sequence[Query], scorer: GuardedScorer, *, progress: Progress) -> None:
@@ -213,7 +186,7 @@ class FolderBackend:
                 seed=version.manifest.seed,
                 progress=progress,
             )
-            publish(self.folder, with_derived(self.folder, version.manifest, replace(version.derived(), tuned=tuned)))
+            self._publish(with_derived(self.folder, version.manifest, replace(version.derived(), tuned=tuned)))
             drop_calibration(self.folder)
 
     def save(self, folder: Path) -> None:
@@ -229,47 +202,34 @@ class FolderBackend:
             publish(folder, version.manifest)
 
     def verify(self) -> list[str]:
-        problems = newest_damage(self.folder)
-        for number in versions(self.folder):
-            try:
-                version = Version(self.folder, read_manifest(self.folder, number))
-            except DamagedError as error:
-                problems.append(str(error))
-                continue
-            return problems + [str(error) for _, error in version.damage()]
-        if not problems:
-            raise no_index(self.folder)
-        return problems
+        for _ in range(TRIES):
+            before = versions(self.folder)
+            problems = damage_of(self.folder)
+            if not problems or versions(self.folder) == before:
+                return problems  # else files were deleted while we read them
+        raise self._restless()
 
     def repair(self, scorer: GuardedScorer, *, progress: Progress) -> list[str]:
         with self._changing():
+            self._loaded.clear()  # what is on disk counts
             version = self.newest()
             damaged = [name for name, _ in version.damage()]
-            for name in filter(_can_be_made_again, damaged):
-                (self.folder / name).unlink(missing_ok=True)
-            lost = {name for name in damaged if name.endswith(PREPARED)}  # made again, or left out
-            files = version.manifest.files
-            if any(f"{RETRIEVERS}/" in name for name in damaged):
-                files = encode_again(version, self._retrievers(version), damaged, progress=progress)
-            files = {name: record for name, record in files.items() if name not in lost}
-            for segment in version.manifest.segments:
-                files.update(self._refill(version, segment, scorer, progress=progress))
+            files = make_again(version, lambda: self._retrievers(version), damaged, scorer, progress=progress)
             repaired = replace(version.manifest, files=files)
             if any(name.startswith(DERIVED) for name in damaged):
                 repaired = self._derive_again(Version(self.folder, repaired), progress=progress)
             if repaired != version.manifest:
                 publish(self.folder, repaired)
             restore_newest(self.folder)
+            self._loaded.clear()
         return [f"{problem}; {LOST}" for problem in self.verify()]
 
     def gc(self, *, unpublished: bool) -> list[str]:
         with self._changing():
-            doomed = self._unneeded(newest_manifest(self.folder)) if versions(self.folder) else []
+            doomed = unneeded(self.folder) if versions(self.folder) else []
             if unpublished:
-                doomed += [*self._idle_segments(), *self.folder.glob(CALIBRATION)]
-            for path in doomed:
-                with storing(path, 0):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                doomed += [*idle_segments(self.folder), *self.folder.glob(CALIBRATION)]
+            delete(doomed)
         return [path.relative_to(self.folder).as_posix() for path in doomed]
 
     @contextlib.contextmanager
@@ -280,22 +240,98 @@ class FolderBackend:
         with writer_lock(self.folder, remedy="try again later"):
             yield
 
+    def _append(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        replaces: bool,
+        embeddings: EmbeddingsLike | None,
+        progress: Progress,
+    ) -> None:
+        """Append items, with `replaces` in the place of those that have their ids; nothing is published where nothing
+        changed."""
+        with self._changing():
+            version = self.newest()
+            live = version.items()
+            incoming = Incoming(items, live, replaces=replaces)
+            manifest = append_items(
+                version,
+                incoming,
+                live,
+                scorer,
+                retrievers=self._retrievers(version),
+                embeddings=embeddings,
+                progress=progress,
+            )
+            if manifest is not None:
+                self._publish_change(manifest, forgotten=incoming.rescored)
+
+    def _publish_change(self, manifest: Manifest, *, forgotten: Sequence[str]) -> None:
+        """Publish a version with other items, and merge and delete what is due."""
+        if forgotten:  # first: whoever gets the id must not inherit
+            self._query_log.forget(forgotten, next_version(self.folder))
+        self._tidy(self._publish(manifest))
+
+    def _publish(self, manifest: Manifest) -> Version:
+        return Version(self.folder, publish(self.folder, manifest), self._loaded)
+
+    def _tidy(self, version: Version) -> None:
+        """Merge a run of small segments, and delete what only older versions need, where it is due.
+
+        The change that came before is published: it doesn't fail with this."""
+        try:
+            start = run_of_small(version)
+            if start is not None:
+                self._publish(merge(version, start, self._loadable(version)))
+            if start is not None or len(versions(self.folder)) > MOST_VERSIONS:
+                delete(unneeded(self.folder))
+        except AnncurError as error:
+            warnings.warn(
+                f"{self.folder} is changed, but its small segments couldn't be merged: {error}; `anncur compact` tries "
+                "again",
+                AnncurWarning,
+                stacklevel=6,
+            )
+
+    def _read(self, make: Callable[[Version], Read]) -> Read:
+        """What is made of the newest version; again of a newer one, where its files are deleted meanwhile."""
+        for _ in range(TRIES):
+            before = versions(self.folder)
+            try:
+                return make(self.newest())
+            except DamagedError as error:
+                if versions(self.folder) == before:
+                    raise DamagedError(f"{error}; {REPAIR}") from error
+        raise self._restless()
+
+    def _restless(self) -> StorageError:
+        return StorageError(f"{self.folder} changed {TRIES} times while it was being read")
+
+    def _load(self, version: Version) -> Snapshot:
+        """A version to search; the one that is loaded, where it is that."""
+        snapshot = None if self._in_use is None else self._in_use[1]()
+        if self._in_use is not None and snapshot is not None and self._in_use[0] == version.manifest:
+            return snapshot
+        loaded = self._snapshot(version)
+        self._in_use = version.manifest, weakref.ref(loaded)
+        self._loaded.keeps_encoded = True  # whoever loads twice will load again
+        return loaded
+
     def _snapshot(self, version: Version) -> Snapshot:
-        """All of a version, checked."""
-        items, prepared = version.items_for_scorer()
-        version.check_metadata()
-        retrievers = self._retrievers(version)
+        """All of a version, checked. Nothing of it is read from a path later: the files may be deleted."""
+        retrievers, columns = self._retrievers(version), version.metadata()
         return make_snapshot(
             version.manifest.version,
-            items,
+            version.items(),
             version.anchor_scores(),
             anchor_queries=version.queries(),
             derived=version.derived().take(version.live_rows()),
             retrievers=retrievers,
             encoded=version.encoded(retrievers),
-            metadata=Metadata(lambda: [MetadataPart(*part) for part in version.metadata()]),
+            metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
             seed=version.manifest.seed,
-            prepared=Prepared(version.manifest.scorer, prepared),
+            prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),
         )
 
     def _retrievers(self, version: Version) -> dict[str, Retriever]:
@@ -309,11 +345,13 @@ class FolderBackend:
             for name, one in found.items()
         }
 
-    def _check_encoders(self, version: Version, encoders: Mapping[str, Retriever]) -> None:
-        """Refuse to encode items with other models than those that are stored."""
-        for encoder in encoding_retrievers(encoders).values():
-            rows, encoded = version.first_encoded(encoder, N_COMPARED)
-            check_encoder(encoder, encoded, version.store(version.manifest.segments[0]).take(rows))
+    def _loadable(self, version: Version) -> dict[str, Retriever]:
+        """The retrievers of a version that are here: one that stores nothing isn't needed to merge segments."""
+        found: dict[str, Retriever] = {}
+        for name in version.manifest.retrievers:
+            with contextlib.suppress(InputError):
+                found[name] = self.own_retrievers.get(name) or load_retriever(name, is_remembered=True)
+        return found
 
     def _derive_again(self, version: Version, *, progress: Progress) -> Manifest:
         """The same version with what can be derived from its scores; costs no pairs."""
@@ -330,69 +368,6 @@ class FolderBackend:
         with contextlib.suppress(DamagedError):
             derived = keep_calibration(derived, version.derived().tuned)
         return with_derived(self.folder, version.manifest, derived)
-
-    def _without_empty(self, version: Version) -> Manifest:
-        """Let go of segments that have no item left, so that files and handles don't pile up."""
-        kept, rows, start = [], [], 0
-        for spec, segment in zip(version.specs, version.manifest.segments, strict=True):
-            if len(segment.removed) < spec.n_items:
-                kept.append(segment)
-                rows.append(np.arange(start, start + spec.n_items))
-            start += spec.n_items
-        if len(kept) == len(version.manifest.segments):
-            return version.manifest
-        derived = version.derived().take(np.concatenate(rows))
-        needed = (QUERIES, f"{RETRIEVERS}/", *(f"{SEGMENTS}/{segment.name}/" for segment in kept))
-        files = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)}
-        return replace(version.manifest, segments=tuple(kept), files={**files, **write_derived(self.folder, derived)})
-
-    def _refill(
-        self, version: Version, segment: Segment, scorer: GuardedScorer, *, progress: Progress
-    ) -> dict[str, FileRecord]:
-        """Make again what a segment has lost; returns the files that can be made, as they are then."""
-        name = f"{SEGMENTS}/{segment.name}"
-        try:
-            spec, queries = version.spec(segment), version.queries()
-            items: ItemRows = version.store(segment)
-            if f"{name}/{METADATA}" in version.manifest.files:
-                write_metadata(self.folder / name, items)
-            if f"{name}/{PREPARED}" in version.manifest.files:
-                items = prepare_once(self.folder / name, items, scorer)
-            if spec.n_anchor_queries:
-                matrix = open_matrix(self.folder, segment.name, spec)
-                matrix.fill(scorer, queries, items.between, progress=progress)
-        except DamagedError:
-            return {}  # without its spec, its items or the queries there is nothing to score
-        found = segment_files(self.folder, segment.name)
-        return {name: record for name, record in found.items() if _can_be_made_again(name)}
-
-    def _idle_segments(self) -> list[Path]:
-        found = unpublished_segments(self.folder)
-        for segment in found:
-            if is_in_use(self.folder, segment.name):
-                raise LockedError(f"{segment} is being filled by another process; wait for it, or end it")
-        return found
-
-    def _unneeded(self, newest: Manifest) -> list[Path]:
-        kept = {segment.name for segment in newest.segments} | {path.name for path in unpublished_segments(self.folder)}
-        derived = {name.split("/")[1] for name in newest.files if name.startswith((DERIVED, f"{RETRIEVERS}/"))}
-        older = [manifest_path(self.folder, number) for number in versions(self.folder) if number < newest.version]
-        return [
-            *older,
-            *(path for path in (self.folder / SEGMENTS).glob("*") if path.name not in kept),
-            *(path for path in (self.folder / DERIVED).glob("*") if path.name not in derived),
-            *(path for path in (self.folder / RETRIEVERS).glob("*") if path.name not in derived),
-            *(self.folder / MANIFESTS).glob(f"*{STAGING}"),
-        ]
-
-
-def _stored_only(retrievers: Mapping[str, Retriever], version: Version) -> dict[str, Retriever]:
-    """Those retrievers whose parts every segment has: where one is without, all items are fitted anyway."""
-    return {
-        name: one
-        for name, one in retrievers.items()
-        if isinstance(one, EncodingRetriever) and version.has_encoded(one.stored_as)
-    }
 
 
 def _contents(version: Version) -> Contents:
@@ -422,8 +397,3 @@ def _feedback_of(version: Version) -> FeedbackModel | None:
             return None
         warnings.warn(f"{error}; the feedback model is lost until `learn` fits one again", DamagedWarning, stacklevel=4)
         return None
-
-
-def _can_be_made_again(name: str) -> bool:
-    """Whether a file of an index holds what can be made again from its items, with the scorer or without."""
-    return f"/{SCORES}/" in name or name.endswith((f"/{PREPARED}", f"/{METADATA}"))

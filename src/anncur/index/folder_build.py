@@ -40,7 +40,15 @@ from anncur.storage.manifest import (
 )
 from anncur.storage.pilot import drop_pilot, read_pilot
 from anncur.storage.queries import query_record
-from anncur.storage.segments import UnpublishedSegment, begin_segment, check_is_ours, segment_files, store_segment
+from anncur.storage.segments import (
+    BuiltBeforeError,
+    UnpublishedSegment,
+    begin_segment,
+    check_is_ours,
+    is_merged,
+    segment_files,
+    store_segment,
+)
 from anncur.storage.version import Version
 from anncur.tuning.derive import Derived, derive
 
@@ -53,16 +61,19 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
     check_is_ours(folder)
     with contextlib.ExitStack() as held:
         held.enter_context(writer_lock(folder, patience=0.0 if shard is None else PATIENCE))
-        segment = begin_segment(
-            folder,
-            request.items,
-            queries,
-            scorer,
-            dtype=settings.dtype,
-            items_per_chunk=settings.items_per_chunk,
-            is_first=True,
-        )
-        check_embeddings(request.retrievers, segment.spec.n_items, queries)
+        try:
+            segment = begin_segment(
+                folder,
+                request.items,
+                queries,
+                scorer,
+                dtype=settings.dtype,
+                items_per_chunk=settings.items_per_chunk,
+                is_first=True,
+            )
+            check_embeddings(request.retrievers, segment.spec.n_items, queries)
+        except BuiltBeforeError:
+            assert is_whole_index(folder)
         if is_whole_index(folder):
             restore_newest(folder)  # a kill may have come between the manifest and that
             _warn_of_difference(folder, request)
@@ -178,6 +189,8 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
 
 def _has_other_embeddings(version: Version, retrievers: Mapping[str, Retriever]) -> bool:
     """Whether the user's embeddings of the first items aren't those that are stored, or those of queries others."""
+    if is_merged(version.manifest.segments[0].name):
+        return False  # its first items needn't be those of the build
     own = [one for one in retrievers.values() if isinstance(one, UserRetriever) and version.has_encoded(one.stored_as)]
     for retriever in own:
         rows, encoded = version.first_encoded(retriever, N_COMPARED)

@@ -5,9 +5,7 @@ Brings the stages together and validates what the user passes; the work is done 
 from __future__ import annotations
 
 import logging
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,23 +14,24 @@ from typing import Any, Self
 
 from anncur.anchors import check_method
 from anncur.arrays import FloatMatrix
-from anncur.errors import AnncurWarning, DamagedError, InputError
+from anncur.errors import DamagedError, InputError
+from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
 from anncur.index.build import BuildSettings, Request
+from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
 from anncur.index.filtering import Filter
 from anncur.index.folder import FolderBackend
-from anncur.index.folder_build import build_in_folder, check_shard
+from anncur.index.folder_build import build_in_folder
 from anncur.index.memory import MemoryBackend, build_in_memory
 from anncur.index.scorer import IndexScorer, cache_file
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.index.snapshot import Snapshot
 from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items, is_taken
-from anncur.numbers import whole_number
+from anncur.numbers import number, whole_number
 from anncur.planning.suitability import Suitability, TuningReport, assess, compare
 from anncur.progress import ProgressLike, showing, silent
 from anncur.ranking import Hits
-from anncur.retrievers.base import Retriever
 from anncur.retrievers.embeddings import EMBEDDINGS
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
 from anncur.retrievers.user_embeddings import (
@@ -83,6 +82,7 @@ class Index:
         watch: StabilityWatch,
         log_settings: QueryLogSettings,
         build_calls: int = 0,
+        refresh_seconds: float | None = None,
     ) -> None:
         self._backend = backend
         self._scorer = scorer
@@ -90,9 +90,7 @@ class Index:
         self._log_settings = log_settings
         self._searcher = Searcher(backend, watch, log_settings)
         self._build_calls = build_calls
-        self._loading = threading.Lock()
-        self._snapshot: Snapshot | None = None
-        self._is_closed = False
+        self._version = CurrentVersion(backend, refresh_seconds)
 
     @classmethod
     def build(
@@ -143,7 +141,7 @@ class Index:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         settings = BuildSettings(anchor_method, whole_number("seed", seed, least=0), dtype, items_per_chunk)
         check_items(items)
-        _check_path(path, exact_scores, shard)
+        check_path(path, exact_scores, shard)
         guarded = load_scorer(scorer, cache=cache_file(cache, path))
         queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
         chosen = chosen_retrievers(retrievers, own_embeddings(embeddings, embed_queries))
@@ -155,7 +153,7 @@ class Index:
             if path is None:
                 backend = build_in_memory(request, exact_scores, scorer_name=name)
             else:
-                _warn_of_script(guarded.fingerprint, name)
+                warn_of_script(guarded.fingerprint, name)
                 build_in_folder(Path(path), request, scorer_name=name, shard=shard)
                 backend = FolderBackend(Path(path), without_arrays(chosen))
         build_calls = guarded.calls_made - calls_before
@@ -174,6 +172,7 @@ class Index:
         log_queries: int = 0,
         explore: float | None = None,
         cache: str | Path | bool = False,
+        refresh_seconds: float | None = None,
         check: bool = True,
     ) -> Index:
         """Open the newest version of an index on disk.
@@ -187,35 +186,37 @@ class Index:
         pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is logged unless you ask for
         it. `explore` is the share of a search's pairs that are of random items, which `learn` needs; 0.05 unless given,
         and 0 where nothing is logged. `cache` keeps every score that is paid for, so that no pair is paid for
-        twice: True for a file in the folder of the index, or the path of one, which several indexes may share."""
+        twice: True for a file in the folder of the index, or the path of one, which several indexes may share. With
+        `refresh_seconds`, a search that finds that nobody has looked for that long looks for a newer version and loads
+        it, while others go on with the one that is there; without, `refresh` does."""
+        if refresh_seconds is not None:
+            refresh_seconds = number("refresh_seconds", refresh_seconds, least=0)
         own = load_retrievers(retrievers)
         if embeddings is not None or embed_queries is not None:
-            own[EMBEDDINGS] = UserRetriever(UserEmbeddings(_as_function(embeddings), embed_queries))
-        backend = FolderBackend(_as_folder(path), own)
+            own[EMBEDDINGS] = UserRetriever(UserEmbeddings(as_function(embeddings), embed_queries))
+        backend = FolderBackend(as_folder(path), own, is_refreshed=refresh_seconds is not None)
         late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)
-        index = cls(backend, late_scorer, watch=StabilityWatch(), log_settings=log_settings)
+        watch = StabilityWatch()
+        index = cls(backend, late_scorer, watch=watch, log_settings=log_settings, refresh_seconds=refresh_seconds)
         if check:
             index.refresh()
-            _check_has_embeddings(own, backend.latest_contents())
+            check_has_embeddings(own, backend.latest_contents())
             if late_scorer.is_at_hand:
                 late_scorer.load()  # so that a wrong one is refused at once
         return index
 
     def save(self, path: str | Path) -> None:
         """Write the newest version to a new folder: an index that was built in memory, or a copy of one on disk."""
-        self._backend.save(_as_folder(path))
+        self._backend.save(as_folder(path))
 
     def refresh(self) -> None:
         """Load the newest version, which another process may have published."""
-        self._outdated()
-        self._current()
+        self._version.refresh()
 
     def close(self) -> None:
         """Let go of what is loaded; `with` does it by itself."""
-        with self._loading:
-            self._snapshot = None
-            self._is_closed = True
+        self._version.close()
 
     @property
     def items(self) -> Items:
@@ -248,18 +249,34 @@ class Index:
         Where the index has embeddings of yours, `embeddings` are those of the new items, an array or a function; by
         default the function that it was built or opened with."""
         check_items(items)
-        self._check_open()
+        self._version.check_open()
         with showing(progress) as shown:
             self._backend.add(items, self._scorer.load(), embeddings=embeddings, progress=shown)
-        self._outdated()
+        self._version.outdated()
+
+    def upsert(
+        self, items: Iterable[ItemLike], *, embeddings: EmbeddingsLike | None = None, progress: ProgressLike = None
+    ) -> None:
+        """Add items whose ids are new, and replace those whose ids are there, in one version.
+
+        Items that are the same in all, text, title and metadata, are left alone. Where only metadata changed, the exact
+        scores stay; where the text or title did, the item is scored for the anchor queries again, and the query log
+        forgets it. What is new or changed comes behind all others. Every item needs an id of its own. `embeddings` are
+        as for `add`: an array has a row for each item that is passed, also for those that are left alone. If it fails
+        or is killed half-way, the version before still answers, and the same call resumes."""
+        check_items(items)
+        self._version.check_open()
+        with showing(progress) as shown:
+            self._backend.upsert(items, self._scorer.load(), embeddings=embeddings, progress=shown)
+        self._version.outdated()
 
     def remove(self, item_ids: Iterable[str]) -> None:
         """Hide items at once and for good. All ids must be there."""
         if isinstance(item_ids, str):
             raise InputError(f"item_ids must be a list of ids, got {item_ids!r}; pass [{item_ids!r}]")
-        self._check_open()
-        self._backend.remove([_checked_id(item_id) for item_id in item_ids])
-        self._outdated()
+        self._version.check_open()
+        self._backend.remove([checked_id(item_id) for item_id in item_ids])
+        self._version.outdated()
 
     def tune(self, *, anchor_method: str = "pivoted_qr", seed: int = 0, progress: ProgressLike = None) -> TuningReport:
         """Tune the methods again on the stored scores; returns what was chosen, and what that changes.
@@ -272,17 +289,17 @@ class Index:
             before = Tuned()
         with showing(progress) as shown:
             self._backend.tune(anchor_method, whole_number("seed", seed, least=0), progress=shown)
-        self._outdated()
+        self._version.outdated()
         return compare(before, self._current().derived.tuned, n_items=len(self))
 
     def learn(self, *, progress: ProgressLike = None) -> int:
         """Fit a feedback model to the query log; returns the number of queries that it was fitted to.
 
         Costs no pairs. The method "posterior" uses it from now on, also where the index is opened again."""
-        self._check_open()
+        self._version.check_open()
         with showing(progress) as shown:
             n_queries = self._backend.learn(progress=shown)
-        self._outdated()
+        self._version.outdated()
         return n_queries
 
     def calibrate(self, queries: Iterable[QueryLike], *, progress: ProgressLike = None) -> int:
@@ -290,12 +307,12 @@ class Index:
 
         For an index without anchor queries, which has no others to try itself on. Every query is scored on every item,
         so ten queries on a thousand items take ten thousand pairs; where it was interrupted, it resumes."""
-        self._check_open()
+        self._version.check_open()
         scorer = self._scorer.load()
         before = scorer.calls_made
         with showing(progress) as shown:
             self._backend.calibrate(as_queries(queries), scorer, progress=shown)
-        self._outdated()
+        self._version.outdated()
         return scorer.calls_made - before
 
     def verify(self, *, repair: bool = False, progress: ProgressLike = None) -> list[str]:
@@ -307,8 +324,17 @@ class Index:
             return self._backend.verify()
         with showing(progress) as shown:
             remaining = self._backend.repair(self._scorer.load(), progress=shown)
-        self._outdated()
+        self._version.outdated()
         return remaining
+
+    def compact(self) -> None:
+        """Merge all that was ever added into one segment, without removed items, and delete what older versions need.
+
+        Costs no pairs, and changes no answer. Of an index on disk, `add`, `upsert` and `remove` do the same for small
+        segments when there are several; one in memory needs it never."""
+        self._version.check_open()
+        self._backend.compact()
+        self._version.outdated()
 
     def gc(self, *, unpublished: bool = False) -> list[str]:
         """Delete files that only older versions need, and with `unpublished` also unfinished builds; returns their
@@ -465,7 +491,7 @@ class Index:
 
     def __getitem__(self, item_id: str) -> Item:
         items = self.items
-        return items[items.position(_checked_id(item_id))]
+        return items[items.position(checked_id(item_id))]
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
@@ -494,32 +520,19 @@ class Index:
         rules, cache = None, self._scorer.cache
         if isinstance(scorer, GuardedScorer) and scorer.name:  # loaded again there, and so never pickled
             rules, cache, scorer = scorer.rules, cache or scorer.cache_path, scorer.name
-        return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings, cache)
+        refresh_seconds = self._version.refresh_seconds
+        own, settings = self._backend.own_retrievers, self._log_settings
+        return _reopen, (self._backend.folder, scorer, rules, own, settings, cache, refresh_seconds)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
-        snapshot = await waiting.compute(self._current)
+        snapshot = await waiting.compute(self._version.for_search)
         is_hurried = request.limits.deadline_ms is not None
         scorer = await self._scorer.for_use(snapshot, is_hurried=is_hurried, waiting=waiting)
         return await self._searcher.search(snapshot, scorer, request, waiting)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise InputError("this index was closed; open it again")
-
-    def _outdated(self) -> None:
-        """Another version is there, to be loaded when it is needed."""
-        with self._loading:  # a load that has begun may be of the version before
-            self._snapshot = None
-
     def _current(self) -> Snapshot:
-        """The version to search; loaded when it is first needed."""
-        snapshot = self._snapshot
-        if snapshot is None:
-            with self._loading:
-                self._check_open()
-                snapshot = self._snapshot or self._backend.load()
-                self._snapshot = snapshot
-        return snapshot
+        """The version that is loaded; the newest one, where none is."""
+        return self._version.get()
 
 
 @contextmanager
@@ -541,6 +554,7 @@ def _reopen(  # noqa: PLR0917  # pickle calls it
     retrievers: dict[str, Any],
     log_settings: QueryLogSettings,
     cache: Path | None,
+    refresh_seconds: float | None,
 ) -> Index:
     """What a pickled index becomes in another process."""
     return Index.open(
@@ -550,58 +564,5 @@ def _reopen(  # noqa: PLR0917  # pickle calls it
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
         cache=cache or False,
+        refresh_seconds=refresh_seconds,
     )
-
-
-def _check_has_embeddings(own: Mapping[str, Retriever], contents: Contents) -> None:
-    """Refuse functions for embeddings that would never be called."""
-    if EMBEDDINGS in own and EMBEDDINGS not in contents.retrievers:
-        raise InputError(
-            f"{contents.path} was built without embeddings, so that embeddings=… and embed_queries=… mean nothing to "
-            "it; build it with embeddings=…"
-        )
-
-
-def _as_function(embeddings: object) -> EmbedItems | None:
-    """An array of embeddings is for the items that come with it."""
-    if embeddings is not None and not callable(embeddings):
-        raise InputError(
-            f"an index is opened with embeddings=… that are a function of a list of items, got "
-            f"{type(embeddings).__name__}; pass an array to index.add"
-        )
-    return embeddings
-
-
-def _checked_id(item_id: object) -> str:
-    if not isinstance(item_id, str):
-        raise InputError(f"an item's id is a string, got {item_id!r}")
-    return item_id
-
-
-def _check_path(path: object, exact_scores: ScoreMatrix | None, shard: tuple[int, int] | None) -> None:
-    """Refuse what doesn't go together with a build on disk, or in memory."""
-    check_shard(shard)
-    if path is None:
-        if shard is not None:
-            raise InputError("shard goes with a path: several processes fill one index on disk")
-        return
-    if exact_scores is not None:
-        raise InputError("exact_scores go with an index in memory; on disk a build resumes by itself")
-    _as_folder(path)
-
-
-def _as_folder(path: object) -> Path:
-    if not isinstance(path, (str, Path)) or not str(path):
-        raise InputError(f"path must be the name of a folder, got {path!r}")
-    return Path(path)
-
-
-def _warn_of_script(fingerprint: str, scorer_name: str) -> None:
-    """A scorer that is known by a name in the script that runs isn't found under that name by any other program."""
-    if fingerprint.startswith("__main__:") and not scorer_name:
-        warnings.warn(
-            f"the scorer {fingerprint} is defined in a script, so that other programs can't find it under this name; "
-            "pass load_scorer(scorer, fingerprint='my-scorer-v1'), or define it in a module",
-            AnncurWarning,
-            stacklevel=3,
-        )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, Positions
 from anncur.columns import MetadataColumns
 from anncur.errors import InputError
 from anncur.index.backend import Contents
-from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, new_items
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping
 from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
+from anncur.index.changes import Incoming, embeddings_of_stored, rearranged, taken_over
 from anncur.index.encoding import (
     check_embeddings,
     check_encoder,
@@ -33,7 +34,7 @@ from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, Retriever
 from anncur.retrievers.user_embeddings import EmbeddingsLike
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
-from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.scores import Known, ScoreMatrix, ScoreSpec
 from anncur.storage.encoded import N_COMPARED, by_name, encoding_retrievers, n_rows, selected
 from anncur.storage.query_log import LoggedSearch, MemoryQueryLog
 from anncur.tuning.derive import Derived, derive
@@ -56,6 +57,18 @@ class _State:
         return Prepared(self.matrix.spec.scorer, Corpus(with_prepared(self.items, self.prepared)))
 
 
+@dataclass(frozen=True, eq=False)
+class _Added:
+    """Items that come in, and what was made of them. `sources` are the positions of those that had other metadata, -1
+    for the others."""
+
+    items: Sequence[Item]
+    prepared: list[bytes]
+    exact_scores: FloatMatrix
+    encoded: Mapping[str, Encoded]
+    sources: Positions
+
+
 class MemoryBackend:
     """Items and exact scores in memory; writers wait for each other."""
 
@@ -69,6 +82,7 @@ class MemoryBackend:
         self._writing = threading.Lock()
         self._query_log = MemoryQueryLog()
         self._calibration: ScoreMatrix | None = None  # that was interrupted
+        self._unfinished: ScoreMatrix | None = None  # of items whose scoring was interrupted
 
     @property
     def matrix(self) -> ScoreMatrix:
@@ -111,6 +125,9 @@ class MemoryBackend:
             prepared=state.for_scorer() if any(state.prepared) else None,
         )
 
+    def mark(self) -> Hashable:
+        return self._state.version
+
     def add(
         self,
         items: Iterable[ItemLike],
@@ -119,48 +136,29 @@ class MemoryBackend:
         embeddings: EmbeddingsLike | None = None,
         progress: Progress,
     ) -> None:
-        with self._writing:
-            state = self._state
-            encoders = with_new_items(self._retrievers, embeddings)
-            new = list(new_items(items, state.items))
-            if not new:
-                raise no_items()
-            check_embeddings(encoders, len(new), ())
-            grown = Corpus([*state.items, *new])
-            check_retrievers(self._retrievers, grown, self._queries)
-            for stored_as, encoder in encoding_retrievers(encoders).items():
-                check_encoder(encoder, *_first_encoded(encoder, state.encoded[stored_as], state.items))
-            encoded, _ = encode_in_memory(encoders, new, bases=state.bases, progress=progress)
-            values = scorer.prepare(new)
-            prepared = with_prepared(new, values)
-            added = ScoreMatrix.in_memory(replace(state.matrix.spec, items=digest_items(new), n_items=len(new)))
-            added.fill(scorer, self._queries, lambda start, stop: prepared[start:stop], progress=progress)
-            exact_scores = np.vstack([state.matrix.all(), added.all()])
-            derived = state.derived.take(np.arange(len(grown)))
-            together = {
-                stored_as: replace(old, parts=[*old.parts, *encoded[stored_as].parts])
-                for stored_as, old in state.encoded.items()
-            }
-            prepared_values = [*state.prepared, *values]
-            changed = replace(state, items=grown, prepared=prepared_values, derived=derived, encoded=together)
-            self._become(changed, exact_scores)
+        self._append(items, scorer, replaces=False, embeddings=embeddings, progress=progress)
+
+    def upsert(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        embeddings: EmbeddingsLike | None = None,
+        progress: Progress,
+    ) -> None:
+        self._append(items, scorer, replaces=True, embeddings=embeddings, progress=progress)
 
     def remove(self, item_ids: Iterable[str]) -> None:
         with self._writing:
-            state = self._state
-            gone = {state.items.position(item_id) for item_id in item_ids}
-            kept = np.setdiff1d(np.arange(len(state.items)), list(gone)).astype(np.int64)
-            if not len(kept):
+            state, gone = self._state, list(item_ids)
+            positions = np.unique([state.items.position(item_id) for item_id in gone]).astype(np.int64)
+            if len(positions) == len(state.items):
                 raise InputError("an index needs at least one item; these are all that it has")
-            items, prepared = Corpus(state.items.take(kept)), [state.prepared[place] for place in kept.tolist()]
-            self._query_log.forget([state.items[position].id for position in gone], state.version + 1)
-            encoders = encoding_retrievers(self._retrievers)
-            encoded = {
-                stored_as: replace(old, parts=selected(encoders[stored_as], old.parts, kept))
-                for stored_as, old in state.encoded.items()
-            }
-            changed = replace(state, items=items, prepared=prepared, derived=state.derived.take(kept), encoded=encoded)
-            self._become(changed, state.matrix.all()[kept])
+            self._query_log.forget(gone, state.version + 1)
+            self._state = self._changed(state, positions, None)
+
+    def compact(self) -> None:
+        """Nothing: items that were removed are gone."""
 
     def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:
         with self._writing:
@@ -234,11 +232,71 @@ class MemoryBackend:
     def gc(self, *, unpublished: bool) -> list[str]:
         return []
 
-    def _become(self, state: _State, exact_scores: FloatMatrix) -> None:
-        """Make this the next version, with these scores of its items."""
-        spec = replace(state.matrix.spec, items=digest_items(state.items), n_items=len(state.items))
-        matrix = ScoreMatrix.in_memory(spec, exact_scores)
-        self._state = replace(state, version=state.version + 1, matrix=matrix)
+    def _append(
+        self,
+        items: Iterable[ItemLike],
+        scorer: GuardedScorer,
+        *,
+        replaces: bool,
+        embeddings: EmbeddingsLike | None,
+        progress: Progress,
+    ) -> None:
+        """Append items, with `replaces` in the place of those that have their ids."""
+        with self._writing:
+            state = self._state
+            encoders = with_new_items(self._retrievers, embeddings)
+            incoming = Incoming(items, state.items, replaces=replaces)
+            taken = incoming.peek()
+            if taken is None:
+                return
+            new = Corpus(taken)
+            encoders = embeddings_of_stored(encoders, incoming)
+            check_embeddings(encoders, len(new), ())
+            kept = [item for item in state.items if item.id not in incoming.replaced]
+            check_retrievers(self._retrievers, Corpus([*kept, *new]), self._queries)
+            for stored_as, encoder in encoding_retrievers(encoders).items():
+                check_encoder(encoder, *_first_encoded(encoder, state.encoded[stored_as], state.items))
+            encoded, _ = encode_in_memory(encoders, new, bases=state.bases, progress=progress)
+            values = scorer.prepare(new)
+            known = taken_over(incoming.same_text, state.matrix.rows)
+            scores = self._score(with_prepared(new, values), scorer, known, progress=progress)
+            self._query_log.forget(incoming.rescored, state.version + 1)
+            added = _Added(new, values, scores, encoded, incoming.sources(new))
+            self._state = self._changed(state, incoming.positions, added)
+            self._unfinished = None
+
+    def _score(
+        self, new: Sequence[Item], scorer: GuardedScorer, known: Known | None, *, progress: Progress
+    ) -> FloatMatrix:
+        """The exact scores of new items; where scoring was interrupted, it resumes."""
+        spec = replace(self._state.matrix.spec, items=digest_items(new), n_items=len(new))
+        if self._unfinished is None or self._unfinished.spec != spec:
+            self._unfinished = ScoreMatrix.in_memory(spec)
+        matrix = self._unfinished
+        matrix.fill(scorer, self._queries, lambda start, stop: new[start:stop], known=known, progress=progress)
+        return matrix.all()
+
+    def _changed(self, state: _State, gone: Positions, added: _Added | None) -> _State:
+        """The next version: without the items at these positions, and with those that were added behind the others."""
+        kept = np.setdiff1d(np.arange(len(state.items)), gone)
+        encoders = encoding_retrievers(self._retrievers)
+        parts = {name: selected(encoders[name], old.parts, kept) for name, old in state.encoded.items()}
+        items, prepared = state.items.take(kept), [state.prepared[place] for place in kept.tolist()]
+        exact_scores, sources = state.matrix.all()[kept], kept
+        if added is not None:
+            items, prepared = [*items, *added.items], [*prepared, *added.prepared]
+            exact_scores, sources = np.vstack([exact_scores, added.exact_scores]), np.append(kept, added.sources)
+            parts = {name: [*old, *added.encoded[name].parts] for name, old in parts.items()}
+        spec = replace(state.matrix.spec, items=digest_items(items), n_items=len(items))
+        return replace(
+            state,
+            version=state.version + 1,
+            items=Corpus(items),
+            prepared=prepared,
+            matrix=ScoreMatrix.in_memory(spec, exact_scores),
+            derived=rearranged(state.derived, sources, len(state.items)),
+            encoded={name: replace(old, parts=parts[name]) for name, old in state.encoded.items()},
+        )
 
 
 def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, scorer_name: str) -> MemoryBackend:

@@ -12,12 +12,12 @@ import numpy as np
 
 from anncur.anchors import order_anchors
 from anncur.arrays import FloatMatrix
+from anncur.candidates import Candidates
 from anncur.factors.cur import CurFactors
 from anncur.index.filtering import Filter, Metadata, candidates
 from anncur.items import Items, Query, TextDigest
 from anncur.retrievers.base import Encoded, Retriever, fitted_on_use
 from anncur.search.base import Knowledge
-from anncur.search.candidates import Candidates
 from anncur.search.model import PosteriorModel
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived

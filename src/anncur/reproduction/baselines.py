@@ -27,6 +27,7 @@ from anncur.items import Query
 from anncur.reproduction.study import ItemQueries, PaperStudy
 from anncur.search.anncur import Anncur
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
+from anncur.vectors.exact import ExactVectors
 
 ITEM_CUR, FIXED_ITEM = "itemCUR", "fixedITEM"
 
@@ -46,7 +47,7 @@ class FixedItems:
         n_fixed, among = min(len(self.items), block.budget // 2), block.candidates(knowledge)
         fixed = self.items[:n_fixed]
         exact_scores = yield [Proposal(fixed)] * len(block.queries)
-        vectors = np.ascontiguousarray(knowledge.factors.item_vectors[:, :n_fixed])
+        vectors = ExactVectors(np.ascontiguousarray(knowledge.factors.item_vectors[:, :n_fixed]))
         exclude = [fixed] * len(block.queries)
         yield best_guesses(vectors, np.stack(exact_scores), n_best=block.budget - n_fixed, exclude=exclude, among=among)
         return None

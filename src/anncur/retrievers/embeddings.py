@@ -17,15 +17,12 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import AnncurError, AnncurWarning, FingerprintError, InputError, RetrieverError
 from anncur.items import Item, Query
 from anncur.retrievers.base import Arrays, foreign_code
+from anncur.vectors.half import halved, inner_products
 
 EMBEDDINGS = "embeddings"  # the name of the retriever that the user's embeddings make, and that of its array
 ITEMS_AT_ONCE = 1024  # a part: some seconds of a small model, which is what a kill may cost
-ROWS_IN_CACHE = 1024  # of half-precision vectors, turned to single precision while they are multiplied
-LARGEST_LOSS = 2e-3  # of a vector's length, by rounding to half precision; beyond, single precision is kept
 SAME = 2e-2  # of a vector's length: models give slightly other numbers in other batches, and half precision rounds
 N_NAMED = 5  # ids in a message
-_SIGN_AND_NUMBER = np.uint32(0x8FFFE000).view(np.int32)
-_EXPONENT_SHIFT = np.float32(2.0**112)  # between the exponents of half and single precision
 
 
 @runtime_checkable
@@ -167,42 +164,6 @@ def check_width(name: str, found: int, stored: int) -> None:
             f"the embeddings of new items must have {stored} numbers each, as those in the index have, got {found}; is "
             f"it the model that the retriever {name} was built with?"
         )
-
-
-def halved(rows: FloatMatrix) -> FloatMatrix:
-    """In half precision, unless that can't hold them: numbers beyond 65,504, or so small that they would vanish."""
-    with np.errstate(over="ignore"):
-        half = rows.astype(np.float16)
-    if not np.isfinite(half).all():
-        return rows
-    lost = np.linalg.norm(rows - half.astype(np.float32), axis=1)
-    return half if (lost <= LARGEST_LOSS * np.linalg.norm(rows, axis=1)).all() else rows
-
-
-def inner_products(vectors: FloatMatrix, query_vectors: FloatMatrix) -> FloatMatrix:
-    """(n_queries, n_items) in float32, a block of items at a time, so that no copy of all of them is made.
-
-    Query by query, so that a query gets the same scores alone and among others."""
-    found = np.empty((len(query_vectors), len(vectors)), dtype=np.float32)
-    for start in range(0, len(vectors), ROWS_IN_CACHE):
-        block = _single(vectors[start : start + ROWS_IN_CACHE])
-        for row, query_vector in zip(found, query_vectors, strict=True):
-            row[start : start + len(block)] = block @ query_vector
-    return found
-
-
-def _single(rows: FloatMatrix) -> FloatMatrix:
-    """Finite numbers in single precision.
-
-    NumPy turns half precision to single number by number; moving their bits does it five times as fast."""
-    if rows.dtype != np.float16:
-        return rows.astype(np.float32, copy=False)
-    bits = np.ascontiguousarray(rows).view(np.int16).astype(np.int32)  # the sign fills what is above
-    bits <<= 13
-    bits &= _SIGN_AND_NUMBER
-    single = bits.view(np.float32)
-    single *= _EXPONENT_SHIFT
-    return single
 
 
 def _named(items: Sequence[Item], is_meant: NDArray[np.bool_]) -> str:

@@ -6,6 +6,7 @@ about the others. Reads retrievers and exact scores, feeds the prior mean of `se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,10 +28,42 @@ Coefficients = Mapping[str, tuple[float, ...]]  # by the name of a retriever, on
 NamedCoefficients = tuple[tuple[str, tuple[float, ...]], ...]  # the same as a value that can be hashed and stored
 
 
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """How a retriever's scores become features, for each query: means and spreads over all items, (n_queries, 1).
+
+    A spread of infinity marks a row without any, whose feature is 0."""
+
+    mean: FloatMatrix
+    spread: FloatMatrix
+    hinge_mean: FloatMatrix
+    hinge_spread: FloatMatrix
+
+    @classmethod
+    def of(cls, retriever_scores: FloatMatrix) -> Scale:
+        """That of scores of all items, (n_queries, n_items)."""
+        found = np.array([_scale_of(row) for row in retriever_scores], dtype=np.float32).reshape(-1, 4)
+        return cls(*found.T[..., None])
+
+    def features(self, retriever_scores: FloatMatrix) -> FloatMatrix:
+        """(n_queries, N_FEATURES, n) from the scores of some items, (n_queries, n)."""
+        found = np.empty((len(retriever_scores), N_FEATURES, retriever_scores.shape[1]), dtype=np.float32)
+        standard, hinge = found[:, 0], found[:, 1]
+        np.subtract(retriever_scores, self.mean, out=standard, casting="same_kind")
+        standard /= self.spread
+        np.maximum(standard - np.float32(HINGE), 0, out=hinge)
+        hinge -= self.hinge_mean
+        hinge /= self.hinge_spread
+        return found
+
+    def keep(self, rows: Positions) -> Scale:
+        """That of some of the queries only."""
+        return Scale(self.mean[rows], self.spread[rows], self.hinge_mean[rows], self.hinge_spread[rows])
+
+
 def features(retriever_scores: FloatMatrix) -> FloatMatrix:
     """(N_FEATURES, n_queries, n_items) from a retriever's scores, (n_queries, n_items)."""
-    standard = _standardised(retriever_scores)
-    return np.stack([standard, _standardised(np.maximum(standard - HINGE, 0))])
+    return Scale.of(retriever_scores).features(retriever_scores).swapaxes(0, 1)
 
 
 def predict(retriever_scores: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
@@ -145,9 +178,18 @@ def _taken(retriever: Retriever, queries: Sequence[Query], items: Positions) -> 
         yield features(retriever.scores(queries[start : start + ROWS_AT_ONCE]))[..., items]
 
 
-def _standardised(rows: FloatMatrix) -> FloatMatrix:
-    """Each row with mean 0 and variance 1; one without spread becomes zeros."""
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    spread = centred.std(axis=1, keepdims=True)
-    is_flat = spread <= 1e-6 * np.abs(rows).max(axis=1, keepdims=True, initial=0.0) + 1e-30
-    return np.where(is_flat, 0.0, centred / np.where(is_flat, 1.0, spread)).astype(np.float32)
+def _scale_of(row: FloatVector) -> tuple[float, float, float, float]:
+    """The mean and spread of one query's scores, and those of their standardised part above the hinge."""
+    mean = float(row.mean(dtype=np.float64))
+    centred = row - row.dtype.type(mean)
+    spread = _spread(float(np.dot(centred, centred)) / len(row), largest=float(np.abs(row).max()))
+    above = centred[centred > HINGE * spread].astype(np.float64) / spread - HINGE
+    hinge_mean = float(above.sum()) / len(row)
+    hinge_spread = _spread(float(np.dot(above, above)) / len(row) - hinge_mean**2, largest=1.0)
+    return mean, spread, hinge_mean, hinge_spread
+
+
+def _spread(variance: float, *, largest: float) -> float:
+    """Infinite where it is nothing but rounding."""
+    spread = math.sqrt(max(0.0, variance))
+    return spread if spread > 1e-6 * largest + 1e-30 else math.inf

@@ -24,8 +24,8 @@ from anncur.retrievers.embeddings import (
     check_finite,
     check_width,
     checked_rows,
-    halved,
 )
+from anncur.vectors.half import halved
 
 ROWS_AT_ONCE = 65_536  # a part of an array that is there
 

@@ -15,12 +15,12 @@ import numpy as np
 from anncur.arrays import FloatMatrix, Positions, Selector
 from anncur.errors import InputError
 from anncur.factors.least_squares import LEAST_CUTOFF, least_squares_items
-from anncur.factors.posterior import ItemModel
 from anncur.items import Query
 from anncur.numbers import number, whole_number
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
-from anncur.search.candidates import Candidates
 from anncur.search.regression import even_rounds, regression_rounds
+from anncur.vectors.base import Ranked
+from anncur.vectors.exact import ExactVectors
 
 RANDOM = "random"
 SAMPLINGS = ("top", "softmax")
@@ -55,14 +55,15 @@ class Adacur:
         if vectors.shape[1] == 0:
             raise InputError("adacur needs anchor queries and this index has none; build it with some, or use rerank")
         model = knowledge.cache.get((self.name, self.cutoff), lambda: least_squares_items(vectors, cutoff=self.cutoff))
-        draws = [_generator(query, block.seed) for query in block.queries]
+        everything, draws = ExactVectors(vectors), [_generator(query, block.seed) for query in block.queries]
         sizes, among = even_rounds(block.budget, block.schedule.at_most(self.n_rounds)), block.candidates(knowledge)
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             if self.sampling == "softmax":
                 noise = GumbelNoise(draws, self.temperature)
-                return _drawn(model, query_vectors, noise, n_best=size, exclude=list(scored), among=among)
-            return best_guesses(model.vectors, query_vectors, n_best=size, exclude=list(scored), among=among)
+                noisy = everything.top(query_vectors, size, exclude=list(scored), among=among, means=noise)
+                return _without_noise(noisy, everything, query_vectors)
+            return best_guesses(everything, query_vectors, n_best=size, exclude=list(scored), among=among)
 
         first = self._first(block, knowledge, sizes[0], draws)
         return (yield from regression_rounds(model, first, sizes[1:], propose))
@@ -93,19 +94,11 @@ class GumbelNoise:
         return self._temperature * np.stack([draw.gumbel(size=n_items) for draw in self._draws])
 
 
-def _drawn(
-    model: ItemModel,
-    query_vectors: FloatMatrix,
-    noise: GumbelNoise,
-    *,
-    n_best: int,
-    exclude: Sequence[Positions],
-    among: Candidates,
-) -> list[Proposal]:
-    """The best of guesses and noise; what is proposed carries the guesses alone."""
-    noisy = best_guesses(model.vectors, query_vectors, n_best=n_best, exclude=exclude, among=among, prior=noise)
-    positions = [proposal.positions for proposal in noisy]
-    return [Proposal(some, model.vectors[some] @ vector) for some, vector in zip(positions, query_vectors, strict=True)]
+def _without_noise(noisy: Sequence[Ranked], vectors: ExactVectors, query_vectors: FloatMatrix) -> list[Proposal]:
+    """What was drawn, with the guesses alone."""
+    drawn = [positions for positions, _ in noisy]
+    both = zip(drawn, query_vectors, strict=True)
+    return [Proposal(positions, vectors.take(positions) @ vector) for positions, vector in both]
 
 
 def _generator(query: Query, seed: int) -> np.random.Generator:

@@ -20,8 +20,7 @@ from anncur.factors.sparse import SparseScores, Start, factorise, singular_start
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k
 from anncur.retrievers.base import Retriever, embedding_source, item_vectors
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
-from anncur.search.prior import Additive
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses, raised
 from anncur.search.regression import even_rounds, regression_rounds
 
 TRANSDUCTIVE, INDUCTIVE = "transductive", "inductive"
@@ -75,8 +74,8 @@ class Axn:
 
         def propose(query_vectors: FloatMatrix, scored: Positions, size: int) -> Sequence[Proposal]:
             mixed = (1 - self.dual_share) * query_vectors + self.dual_share * dual_vectors
-            prior = Additive(model.offsets)
-            return best_guesses(model.vectors, mixed, n_best=size, exclude=list(scored), among=among, prior=prior)
+            found = best_guesses(model.vectors, mixed, n_best=size, exclude=list(scored), among=among)
+            return [raised(proposal, factors.level) for proposal in found]
 
         return (yield from regression_rounds(model, np.stack(first), sizes[1:], propose))
 

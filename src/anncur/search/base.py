@@ -9,10 +9,7 @@ A method works on a block of queries at once, so that products over all items ar
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
 and never sees more budget than there is. It proposes items of `block.candidates(knowledge)` only, which a filter may
-have left. One that can estimate the recall of its answers returns the estimates.
-
-Most methods propose their best guesses over all items (`best_guesses`): a matrix product, block by block, that keeps
-only the top, so that memory stays the same for any number of items or queries in a block."""
+have left. One that can estimate the recall of its answers returns the estimates."""
 
 from __future__ import annotations
 
@@ -21,20 +18,16 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-
-from anncur.arrays import FloatMatrix, FloatVector, Positions, Selector
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
+from anncur.candidates import Candidates
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
-from anncur.ranking import RunningTop
 from anncur.retrievers.base import Retriever
-from anncur.search.candidates import Candidates
 from anncur.search.model import PosteriorModel, check_known
 from anncur.search.schedule import Schedule
 from anncur.search.splits import SplitTable
-
-GUESSES_AT_ONCE = 2**21  # numbers in one product, 8 MB: small enough to stay in cache, large enough for BLAS
+from anncur.vectors.base import VectorIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,38 +106,20 @@ class Method(Protocol):
         ...
 
 
-class Means(Protocol):
-    """What is added to products, asked for block by block: what is guessed without them, or noise to draw with."""
-
-    def of_items(self, items: Selector, /) -> FloatMatrix:
-        """Of neighbouring or picked items; (n_queries or 1, n)."""
-        ...
-
-
 def best_guesses(
-    item_vectors: FloatMatrix,
+    vectors: VectorIndex,
     query_vectors: FloatMatrix,
     *,
     n_best: int,
     exclude: Sequence[Positions],
     among: Candidates,
-    prior: Means | None = None,
 ) -> list[Proposal]:
-    """For each query the `n_best` candidates by prior mean and dot product, best first, without its `exclude`."""
-    query_vectors = query_vectors.astype(item_vectors.dtype)  # (n_queries, width)
-    tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
-    is_begun = bool(query_vectors.any())  # in a first round nothing is known of a query
-    for block in among.blocks(max(1, GUESSES_AT_ONCE // max(len(tops), 16))):
-        some = item_vectors[block.items]
-        if is_begun:
-            with np.errstate(invalid="ignore"):  # some processors' BLAS raises this flag by numbers that it leaves out
-                guesses = query_vectors @ some.T
-        else:
-            guesses = np.zeros((len(tops), len(some)), dtype=some.dtype)
-        if prior is not None:
-            guesses += prior.of_items(block.items)
-        if block.is_hidden is not None:
-            guesses[:, block.is_hidden] = -np.inf
-        for top, row in zip(tops, guesses, strict=True):
-            top.add(row, block.items)
-    return [Proposal(top.positions, top.scores) for top in tops]
+    """For each query the `n_best` candidates by inner product, best first, without its `exclude`."""
+    ranked = vectors.top(query_vectors, n_best, exclude=exclude, among=among)
+    return [Proposal(*of_query) for of_query in ranked]
+
+
+def raised(proposal: Proposal, level: float) -> Proposal:
+    """The same with guesses that are higher by a query's level."""
+    assert proposal.guesses is not None, "best guesses have some"
+    return Proposal(proposal.positions, proposal.guesses + level)

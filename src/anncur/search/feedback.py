@@ -11,7 +11,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.factors.partial import PartialFit, PartialRows, fit_partial
-from anncur.factors.posterior import ItemModel, mean_square, noise_of
+from anncur.factors.posterior import mean_square
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import (
@@ -105,12 +105,6 @@ def fit_feedback(
         residuals = anchor_residuals(anchor_scores, anchor_queries, retrievers, dict(coefficients))
         fit = fit_partial(_residuals(_rows(scored, chosen), coefficients), residuals, rng=rng)
     return _model(fit, n_items, coefficients, len(scored))
-
-
-def join(feedback: FeedbackModel, fitted: ItemModel, *, noise_share: float) -> ItemModel:
-    """A feedback model, and beside it what was fitted to its residuals on the anchor queries."""
-    vectors = np.hstack([feedback.vectors, fitted.vectors])
-    return ItemModel(feedback.offsets + fitted.offsets, vectors, noise_of(noise_share, mean_square(vectors)))
 
 
 def feedback_part(feedback: FeedbackModel, residuals: FloatMatrix) -> FloatMatrix:

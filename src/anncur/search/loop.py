@@ -15,13 +15,13 @@ from itertools import chain, repeat
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
+from anncur.candidates import Candidates
 from anncur.errors import DeadlineError, InputError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
 from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
-from anncur.search.candidates import Candidates
 from anncur.threads import blas_threads_for
 
 USUAL_WIDTH = 256  # of item vectors, which embeddings have without any anchor query

@@ -16,8 +16,10 @@ from anncur.errors import InputError
 from anncur.factors.posterior import (
     ItemModel,
     beside_offsets,
+    centred_items,
     fit_items,
     join_embeddings,
+    mean_square,
     noise_of,
     share_with_embeddings,
 )
@@ -26,14 +28,16 @@ from anncur.retrievers.base import Retriever, embedding_source, item_vectors
 from anncur.retrievers.features import (
     N_FEATURES,
     Regression,
-    features,
     predict_items,
     regress,
     sampled_features,
 )
-from anncur.search.feedback import LEAST_ANCHORS, FeedbackModel, anchor_residuals, feedback_part, join
-from anncur.search.prior import QueryPrior, make_prior
+from anncur.search.feedback import LEAST_ANCHORS, FeedbackModel, anchor_residuals, feedback_part
+from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, used_features
 from anncur.search.settings import FEEDBACK_ALONE, FEW_ANCHORS, NO_ANCHORS, PosteriorSettings, Tuned
+from anncur.vectors.base import VectorIndex
+from anncur.vectors.engines import Engine
+from anncur.vectors.exact import ExactVectors
 
 FIRST_SLOPE = 0.7  # of all retrievers together, where nothing can be regressed: in units of the spread of scores
 FIRST_SPREAD = 1.0  # of each retriever's coefficient there
@@ -52,13 +56,17 @@ class PosteriorModel:
         retrievers: Mapping[str, Retriever],
         tuned: Tuned,
         feedback: FeedbackModel | None = None,
+        *,
+        engine: Engine | None = None,
     ) -> None:
         self.anchor_scores = anchor_scores  # (n_items, n_anchor_queries)
         self.tuned = tuned
         self.feedback = feedback
         self._queries = queries
         self._retrievers = retrievers
+        self._engine = engine or Engine()
         self._item_models: Cache[ItemModel] = Cache()
+        self._engine_indexes: Cache[VectorIndex] = Cache()
         self._defaults: Cache[PosteriorSettings] = Cache(2)  # by retrievers: all of them, and those that a search names
 
     def settings(self) -> PosteriorSettings:
@@ -109,21 +117,34 @@ class PosteriorModel:
 
     def item_model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
-        return self._item_models.get(settings.of_items, lambda: self._make(settings))
+        made = lambda: self._make(settings).in_precision(self._engine.precision)  # noqa: E731
+        return self._item_models.get(settings.of_items, made)
+
+    def engine_index(self, settings: PosteriorSettings) -> VectorIndex | None:
+        """The items' vectors, each with its offset behind it, as an approximate engine ranks them; made once."""
+        if not self._engine.is_approximate:
+            return None
+        return self._engine_indexes.get(settings.of_items, lambda: self._index(self.item_model(settings)))
+
+    def _index(self, model: ItemModel) -> VectorIndex:
+        return self._engine.index(ExactVectors(np.hstack([model.vectors.all(), model.offsets[:, None]])))
 
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> QueryPrior:
         """What is known of queries' scores before anything is scored."""
-        found = [features(self._retrievers[name].scores(queries)) for name in settings.retrievers]
-        return self.prior_from(settings, found)
+        scores = [self._retrievers[name].scores(queries) for name in settings.retrievers]
+        late = LateFeatures.of(scores, used_features(settings)) if scores else None
+        offsets = self.item_model(settings).offsets
+        return prior_of(offsets, late, settings, is_scale_free=self._is_scale_free(settings))
 
     def prior_from(
-        self, settings: PosteriorSettings, feature_rows: Sequence[FloatMatrix], items: Positions | None = None
+        self, settings: PosteriorSettings, feature_rows: Sequence[FloatMatrix], items: Positions
     ) -> QueryPrior:
-        """The same from features that were taken before, of all items or some."""
-        offsets = self.item_model(settings).offsets
-        is_scale_free = len(self._queries) < LEAST_ANCHORS and not self._uses_feedback(settings)
-        chosen = offsets if items is None else offsets[items]
-        return make_prior(chosen, feature_rows, settings, is_scale_free=is_scale_free)
+        """The same from features of some items that were taken before."""
+        offsets = self.item_model(settings).offsets[items]
+        return make_prior(offsets, feature_rows, settings, is_scale_free=self._is_scale_free(settings))
+
+    def _is_scale_free(self, settings: PosteriorSettings) -> bool:
+        return len(self._queries) < LEAST_ANCHORS and not self._uses_feedback(settings)
 
     def _uses_feedback(self, settings: PosteriorSettings) -> bool:
         return self.feedback is not None and settings.in_mean == self.feedback.coefficients
@@ -152,20 +173,18 @@ class PosteriorModel:
     def _make_with(self, feedback: FeedbackModel, settings: PosteriorSettings) -> ItemModel:
         """The feedback model's vectors, and beside them those of its residuals on the anchor queries."""
         if len(self._queries) < LEAST_ANCHORS:
-            return join_embeddings(
-                ItemModel(
-                    feedback.offsets,
-                    beside_offsets(feedback.offsets, feedback.vectors),
-                    noise_of(settings.noise_share, feedback.variance),
-                ),
+            vectors = join_embeddings(
+                beside_offsets(feedback.offsets, feedback.vectors),
                 self._embeddings(settings),
                 variance=settings.embedding_share * feedback.variance,
             )
+            return ItemModel.of(feedback.offsets, vectors, noise_of(settings.noise_share, feedback.variance))
         residuals = anchor_residuals(self.anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
-        residual_model = fit_items(residuals, feedback_part(feedback, residuals), noise_share=settings.noise_share)
-        joined = join(feedback, residual_model, noise_share=settings.noise_share)
-        shared = share_with_embeddings(joined, self._embeddings(settings), share=settings.embedding_share)
-        return replace(shared, vectors=beside_offsets(feedback.offsets, shared.vectors))
+        offsets, of_residuals = centred_items(residuals, feedback_part(feedback, residuals))
+        vectors = np.hstack([feedback.vectors, beside_offsets(offsets, of_residuals)])
+        noise = noise_of(settings.noise_share, mean_square(vectors))
+        shared = share_with_embeddings(vectors, self._embeddings(settings), share=settings.embedding_share)
+        return ItemModel.of(feedback.offsets + offsets, beside_offsets(feedback.offsets, shared), noise)
 
     def _fit(self, scores: FloatMatrix, fitted: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
         return fit_items(

@@ -160,6 +160,12 @@ class StoredItems:
         """The same items, and behind them all of another store."""
         return StoredItems([*self._stores, store], [*self._rows, np.arange(len(store))])
 
+    def without(self, positions: Positions) -> StoredItems:
+        """The same items, but for those at these positions."""
+        bounds = zip(self._starts[:-1].tolist(), self._rows, strict=True)
+        kept = [rows[~np.isin(np.arange(start, start + len(rows)), positions)] for start, rows in bounds]
+        return StoredItems(self._stores, kept)
+
     def position(self, item_id: str) -> int:
         home, row = self.row(item_id)
         return int(self._starts[home] + np.searchsorted(self._rows[home], row))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,11 +112,12 @@ def next_version(folder: Path) -> int:
     return max(versions(folder), default=0) + 1
 
 
-def publish(folder: Path, manifest: Manifest) -> None:
+def publish(folder: Path, manifest: Manifest) -> Manifest:
     """Make this the newest version, whatever number it had; its files must be in place. Needs the lock."""
-    number = next_version(folder)
-    publish_file(manifest_path(folder, number), replace(manifest, version=number).encode())
-    record_newest(folder, number)
+    published = replace(manifest, version=next_version(folder))
+    publish_file(manifest_path(folder, published.version), published.encode())
+    record_newest(folder, published.version)
+    return published
 
 
 def record_newest(folder: Path, number: int) -> None:
@@ -137,6 +138,15 @@ def newest_damage(folder: Path) -> list[str]:
     if number is None:
         return [f"{path} is damaged"]
     return [] if number or not versions(folder) else [f"{path} is missing"]
+
+
+def newest_mark(folder: Path) -> Hashable:
+    """Changes whenever a version is published: the number of the newest and the file that holds it. Parses nothing."""
+    try:
+        found = (folder / MANIFESTS / NEWEST).stat()
+    except OSError:
+        return None
+    return _recorded_newest(folder), found.st_ino, found.st_mtime_ns
 
 
 def read_manifest(folder: Path, version: int) -> Manifest:

@@ -24,9 +24,9 @@ from typing import Any
 
 from anncur.errors import DamagedWarning
 from anncur.items import Query
-from anncur.retrievers.embeddings import halved
 from anncur.storage.files import LOCK, locked, storing, sync_folder
 from anncur.storage.queries import decode_embedding, encode_embedding
+from anncur.vectors.half import halved
 
 QUERY_LOG, OLDER_NAME = "query_log", "traffic"  # the folder, and what it was called before 0.2
 N_FILES = 8  # that hold as much as may be kept; one of them at a time is deleted

@@ -7,7 +7,8 @@
     segments/<name>/retrievers/      what retrievers derived from the items, see `encoded.py`
     segments/<name>/scores/          a zarr v3 array
 
-A segment that no manifest lists is unpublished: unfinished, and perhaps paid for in part."""
+A segment that no manifest lists is unpublished: unfinished, and perhaps paid for in part. One that was merged of others
+(`merging.py`) has a name that no build or add ever has: unfinished, it is of no use to anybody."""
 
 from __future__ import annotations
 
@@ -50,8 +51,14 @@ from anncur.storage.manifest import (
 from anncur.storage.metadata import write_metadata
 
 SPEC, ITEMS, SCORES = "plan.json", "items.sqlite", "scores"
+MERGED = "merged-"  # begins the name of a segment that was merged of others
+ORIGIN = "origin"  # in a merged segment: the name of the first one that the index was built of
 CACHE = "scores.cache"  # of scores, which belongs to no version; SQLite keeps files beside it
 OURS = {SEGMENTS, MANIFESTS, PILOT, LOCK}  # by one of these a folder is known for an index
+
+
+class BuiltBeforeError(InputError):
+    """The items of a build are those that the index was built of; its segment has been merged with others since."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def begin_segment(
 ) -> UnpublishedSegment:
     """Store items as a new segment, or resume the one that holds just these. Needs the lock.
 
-    The first segment is refused where an index is already, unless it is that one's."""
+    The first segment is refused where an index is already, unless it is that one's; `BuiltBeforeError` where it was."""
     staged = folder / SEGMENTS / f"{ITEMS}{STAGING}"
     n_items, digest = write_items(staged, items)
     spec = ScoreSpec.make(
@@ -95,7 +102,7 @@ def begin_segment(
             raise no_items()
         if not (segment / SPEC).exists():
             if is_first:
-                _check_welcome(folder, spec)
+                _check_welcome(folder, name, spec)
             with storing(segment, 0):
                 make_folder(segment)
                 os.replace(staged, segment / ITEMS)
@@ -163,13 +170,24 @@ def check_is_ours(folder: Path) -> None:
 
 
 def unpublished_segments(folder: Path) -> list[Path]:
-    """The folders of segments that no version has."""
+    """The folders of segments that no version has, but for those that were being merged: nothing was paid for them."""
     published: set[str] = set()
     for version in versions(folder):
         with contextlib.suppress(DamagedError):
             published.update(segment.name for segment in read_manifest(folder, version).segments)
     specs = sorted((folder / SEGMENTS).glob(f"*/{SPEC}"))
-    return [path.parent for path in specs if path.parent.name not in published]
+    return [path.parent for path in specs if path.parent.name not in published and not is_merged(path.parent.name)]
+
+
+def is_merged(name: str) -> bool:
+    """Whether a segment was merged of others."""
+    return name.startswith(MERGED)
+
+
+def origin_of(folder: Path, first: str) -> str:
+    """The segment that an index was built of, given its first one now."""
+    path = folder / SEGMENTS / first / ORIGIN
+    return read_file(path).decode() if path.exists() else first
 
 
 def segment_files(folder: Path, name: str) -> dict[str, FileRecord]:
@@ -207,10 +225,12 @@ def _restore_segment(folder: Path, name: str, spec: ScoreSpec, staged: Path) -> 
             sync_folder(segment)
 
 
-def _check_welcome(folder: Path, spec: ScoreSpec) -> None:
+def _check_welcome(folder: Path, name: str, spec: ScoreSpec) -> None:
     """Refuse to begin beside another index or an unfinished one: most likely that was meant to be resumed."""
     if is_whole_index(folder):
         first = newest_manifest(folder).segments[0].name
+        if origin_of(folder, first) == name:
+            raise BuiltBeforeError(f"{folder} was built of these items")
         difference = _difference(folder / SEGMENTS / first, spec)
         reason = f" ({difference})" if difference else ""
         raise InputError(f"{folder} holds another index{reason}; choose another place")

@@ -1,10 +1,12 @@
-"""Reads one version of an index on disk: every file hashed before anything parses it."""
+"""Reads one version of an index on disk: every file hashed before anything parses it.
+
+What was read of a segment before, of this version or of another one, isn't read again (`loaded.py`)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from anncur.search.splits import BudgetSplit, SplitTable
 from anncur.storage.codecs import decode_feedback, decode_tuned
 from anncur.storage.encoded import (
     ABOUT,
+    RETRIEVERS,
     by_name,
     decode_array,
     encoded_folder,
@@ -32,8 +35,9 @@ from anncur.storage.encoded import (
     read_fingerprint,
     selected,
 )
-from anncur.storage.files import check_file, read_checked
+from anncur.storage.files import FileRecord, check_file, read_checked
 from anncur.storage.items import ItemRows, ItemStore, PreparedStore, StoredItems
+from anncur.storage.loaded import HeldRows, LoadedSegment, LoadedSegments
 from anncur.storage.manifest import ANCHORS, DERIVED, PREPARED, QUERIES, RANKS, SEGMENTS, TUNED, Manifest, Segment
 from anncur.storage.metadata import METADATA, columns_of, decode_metadata
 from anncur.storage.queries import read_query
@@ -43,10 +47,11 @@ from anncur.tuning.derive import Derived
 
 @dataclass(frozen=True)
 class Version:
-    """A manifest and the folder that it describes."""
+    """A manifest and the folder that it describes; `loaded` is what was read before."""
 
     folder: Path
     manifest: Manifest
+    loaded: LoadedSegments = field(default_factory=LoadedSegments, repr=False, compare=False)
 
     @cached_property
     def specs(self) -> list[ScoreSpec]:
@@ -55,12 +60,18 @@ class Version:
 
     def spec(self, segment: Segment) -> ScoreSpec:
         """What a segment's scores are bound to."""
-        return ScoreSpec.from_json(self.read(f"{SEGMENTS}/{segment.name}/{SPEC}"))
+        name = f"{SEGMENTS}/{segment.name}/{SPEC}"
+        return self._of(segment).get(SPEC, lambda: ScoreSpec.from_json(self.read(name)))
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
         """The number of items of each segment, removed ones included."""
         return {segment.name: spec.n_items for segment, spec in zip(self.manifest.segments, self.specs, strict=True)}
+
+    @cached_property
+    def starts(self) -> Positions:
+        """The first row of each segment, counted through all of them, and behind them the number of rows."""
+        return np.concatenate([[0], np.cumsum([spec.n_items for spec in self.specs])]).astype(np.int64)
 
     @property
     def n_items(self) -> int:
@@ -72,58 +83,63 @@ class Version:
         """The number of items that are hidden, and still on disk."""
         return sum(len(segment.removed) for segment in self.manifest.segments)
 
-    def items(self) -> StoredItems:
-        """The live items."""
-        return self._live(self._stores())
+    def items(self, segments: Sequence[Segment] | None = None) -> StoredItems:
+        """The live items, or those of some segments."""
+        segments = self.manifest.segments if segments is None else segments
+        return _live([self.store(segment) for segment in segments], segments)
 
-    def items_for_scorer(self) -> tuple[StoredItems, StoredItems]:
-        """The live items, and the same as their scorer gets them, with what it prepared."""
-        stores = self._stores()
-        prepared = [
-            self._prepared(store, segment) for store, segment in zip(stores, self.manifest.segments, strict=True)
-        ]
-        return self._live(stores), self._live(prepared)
+    def items_for_scorer(self, segments: Sequence[Segment] | None = None) -> StoredItems:
+        """The same as their scorer gets them, with what it prepared."""
+        segments = self.manifest.segments if segments is None else segments
+        return _live([self._prepared(segment) for segment in segments], segments)
 
     def store(self, segment: Segment) -> ItemStore:
         """All items of a segment."""
-        name = f"{SEGMENTS}/{segment.name}/{ITEMS}"
-        check_file(self.folder / name, self.manifest.files[name])
-        return ItemStore(self.folder / name)
+        return self._of(segment).get(ITEMS, lambda: ItemStore(self._checked(segment, ITEMS)))
 
-    def metadata(self) -> list[tuple[MetadataColumns, Positions]]:
-        """The metadata of each segment in columns, and the rows of its live items; of the items themselves where an
-        older version stored no columns."""
-        found = []
-        for segment in self.manifest.segments:
-            name = f"{SEGMENTS}/{segment.name}/{METADATA}"
-            is_stored = name in self.manifest.files
-            columns = decode_metadata(self.read(name), name) if is_stored else columns_of(self.store(segment))
-            found.append((columns, segment.rows(0, len(columns))))
-        return found
+    def metadata(self) -> list[tuple[Callable[[], MetadataColumns], Positions]]:
+        """What gives the metadata of each segment in columns, and the rows of its live items.
 
-    def check_metadata(self) -> None:
-        """Refuse damaged columns when the index is opened, though only filters need them."""
-        for name, record in self.manifest.files.items():
-            if name.endswith(f"/{METADATA}"):
-                check_file(self.folder / name, record)
+        Stored columns are read now, so that they are there when the files are gone; where an older version stored none,
+        they are made of the items when they are asked for."""
+        return [
+            (self._columns(segment), segment.rows(0, self._sizes[segment.name])) for segment in self.manifest.segments
+        ]
 
     def live_rows(self) -> Positions:
         """The rows of the live items, counted through all segments."""
-        live, start = [], 0
-        for spec, segment in zip(self.specs, self.manifest.segments, strict=True):
-            live.append(start + segment.rows(0, spec.n_items))
-            start += spec.n_items
-        return np.concatenate(live)
+        pairs = zip(self.starts[:-1], self.manifest.segments, strict=True)
+        return np.concatenate([start + segment.rows(0, self._sizes[segment.name]) for start, segment in pairs])
 
     def anchor_scores(self) -> FloatMatrix:
         """The exact scores of the live items, (n_items, n_anchor_queries)."""
         scores = np.empty((self.n_items, self.specs[0].n_anchor_queries), dtype=np.float32)
-        filled = 0
-        for spec, segment in zip(self.specs, self.manifest.segments, strict=True):
-            for values in self._chunks(spec, segment):
-                scores[filled : filled + len(values)] = values
-                filled += len(values)
+        stop = 0
+        for segment in self.manifest.segments:
+            rows = segment.rows(0, self._sizes[segment.name])
+            start, stop = stop, stop + len(rows)
+            self._put_scores(segment, rows, scores[start:stop])
+            self._of(segment).scores = HeldRows(rows, scores[start:stop])
         return scores
+
+    def scores_of(self, rows: Positions) -> FloatMatrix:
+        """The exact scores of some live items, by rows counted through all segments; reads only their chunks."""
+        scores = np.empty((len(rows), self.specs[0].n_anchor_queries), dtype=np.float32)
+        homes = np.searchsorted(self.starts, rows, side="right") - 1
+        for home in np.unique(homes).tolist():
+            wanted, segment = np.flatnonzero(homes == home), self.manifest.segments[home]
+            own, held = rows[wanted] - self.starts[home], self._of(segment).scores
+            found = None if held is None else held.take(own)
+            scores[wanted] = self._chunk_rows(segment, own) if found is None else found
+        return scores
+
+    def score_chunks(self, segment: Segment) -> Iterator[FloatMatrix]:
+        """The scores of a segment, chunk by chunk, without the rows that are hidden."""
+        spec = self.spec(segment)
+        for chunk in range(spec.n_chunks if spec.n_anchor_queries else 0):
+            start, stop = spec.chunk_range(chunk)
+            values = self._chunk(segment, chunk)
+            yield values[segment.rows(start, stop) - start] if segment.removed else values
 
     def queries(self) -> list[Query]:
         """The anchor queries."""
@@ -146,8 +162,8 @@ class Version:
         for stored_as, retriever in encoding_retrievers(retrievers).items():
             if self.has_encoded(stored_as):
                 self._check_basis(stored_as)
-                parts = [part for segment in self.manifest.segments for part in self._live_parts(segment, retriever)]
-                found[stored_as] = Encoded(parts, self._fingerprint(stored_as))
+                parts = [part for segment in self.manifest.segments for part in self.live_parts(segment, retriever)]
+                found[stored_as] = Encoded(parts, self.fingerprint(stored_as))
         return by_name(retrievers, found)
 
     def first_encoded(self, retriever: EncodingRetriever, n_items: int) -> tuple[Positions, Encoded]:
@@ -156,7 +172,7 @@ class Version:
         start, stop = self.part_ranges(segment, retriever)[0]
         rows = segment.rows(start, stop)[:n_items]
         part = retriever.select(self._part(segment, retriever, start), rows)
-        return rows, Encoded([part], self._fingerprint(retriever.stored_as))
+        return rows, Encoded([part], self.fingerprint(retriever.stored_as))
 
     def has_encoded(self, stored_as: str) -> bool:
         """Whether every segment has what a retriever derived."""
@@ -192,18 +208,48 @@ class Version:
     def read(self, name: str) -> bytes:
         """A file of this version, checked."""
         if name not in self.manifest.files:
-            raise DamagedError(f"version {self.manifest.version} of {self.folder} doesn't list {name}")
+            raise self._unlisted(name)
         return read_checked(self.folder / name, self.manifest.files[name])
+
+    @cached_property
+    def _segments(self) -> dict[str, LoadedSegment]:
+        """What was read of each segment; the bases stand there as one of their own."""
+        records: dict[str, dict[str, FileRecord]] = {segment.name: {} for segment in self.manifest.segments}
+        records[RETRIEVERS] = {}
+        for name, record in self.manifest.files.items():
+            part, _, rest = name.partition("/")
+            owner = rest.partition("/")[0] if part == SEGMENTS else part
+            if owner in records:
+                records[owner][name] = record
+        return self.loaded.of(records)
+
+    def _of(self, segment: Segment) -> LoadedSegment:
+        return self._segments[segment.name]
+
+    def _checked(self, segment: Segment, file: str) -> Path:
+        """A file of a segment, hashed."""
+        name = f"{SEGMENTS}/{segment.name}/{file}"
+        if name not in self.manifest.files:
+            raise self._unlisted(name)
+        check_file(self.folder / name, self.manifest.files[name])
+        return self.folder / name
 
     def _check_basis(self, stored_as: str) -> None:
         """Refuse a damaged basis when the index is opened, though it is needed only for items that are added."""
+        self._segments[RETRIEVERS].get(stored_as, lambda: self._check_basis_files(stored_as))
+
+    def _check_basis_files(self, stored_as: str) -> None:
         for name, record in self.manifest.files.items():
             if is_of_basis(name, stored_as):
                 check_file(self.folder / name, record)
 
-    def _live_parts(self, segment: Segment, retriever: EncodingRetriever) -> list[Arrays]:
-        """The parts of a segment without the rows that are hidden."""
-        parts = [self._part(segment, retriever, start) for start, _ in self.part_ranges(segment, retriever)]
+    def live_parts(self, segment: Segment, retriever: EncodingRetriever) -> list[Arrays]:
+        """What a retriever derived from the items of a segment, without the rows that are hidden."""
+        parts = self._of(segment).get(
+            (RETRIEVERS, retriever.stored_as),
+            lambda: [self._part(segment, retriever, start) for start, _ in self.part_ranges(segment, retriever)],
+            keeps=self.loaded.keeps_encoded,
+        )
         if not segment.removed:
             return parts
         return selected(retriever, parts, segment.rows(0, self._sizes[segment.name]))
@@ -214,29 +260,59 @@ class Version:
         files = {name: f"{folder}/{part_file(start, name)}" for name in names}
         return {name: decode_array(self.read(file), file) for name, file in files.items()}
 
-    def _fingerprint(self, stored_as: str) -> str:
-        first = self.manifest.segments[0].name
-        return read_fingerprint(self.read(f"{encoded_folder(first, stored_as)}/{ABOUT}"))
+    def fingerprint(self, stored_as: str) -> str:
+        """That of what a retriever derived items with."""
+        first = self.manifest.segments[0]
+        name = f"{encoded_folder(first.name, stored_as)}/{ABOUT}"
+        return self._of(first).get(name, lambda: read_fingerprint(self.read(name)))
 
-    def _stores(self) -> list[ItemStore]:
-        return [self.store(segment) for segment in self.manifest.segments]
-
-    def _live(self, stores: Sequence[ItemRows]) -> StoredItems:
-        """Of the items of all segments, those that weren't removed."""
-        segments = zip(stores, self.manifest.segments, strict=True)
-        return StoredItems(stores, [segment.rows(0, len(store)) for store, segment in segments])
-
-    def _prepared(self, items: ItemStore, segment: Segment) -> ItemRows:
+    def _prepared(self, segment: Segment) -> ItemRows:
         """The items of a segment as their scorer gets them."""
-        name = f"{SEGMENTS}/{segment.name}/{PREPARED}"
-        if name not in self.manifest.files:
-            return items
-        check_file(self.folder / name, self.manifest.files[name])
-        return PreparedStore(items, self.folder / name)
+        if f"{SEGMENTS}/{segment.name}/{PREPARED}" not in self.manifest.files:
+            return self.store(segment)
+        items = self.store(segment)
+        return self._of(segment).get(PREPARED, lambda: PreparedStore(items, self._checked(segment, PREPARED)))
 
-    def _chunks(self, spec: ScoreSpec, segment: Segment) -> Iterator[FloatMatrix]:
-        """The scores of a segment, chunk by chunk, without the rows that are hidden."""
-        for chunk in range(spec.n_chunks if spec.n_anchor_queries else 0):
-            values = decode_chunk(self.read(f"{SEGMENTS}/{segment.name}/{SCORES}/{chunk_key(chunk)}"), spec, chunk)
-            start, stop = spec.chunk_range(chunk)
-            yield values[segment.rows(start, stop) - start] if segment.removed else values
+    def _columns(self, segment: Segment) -> Callable[[], MetadataColumns]:
+        """The metadata of a segment, read now where it is stored."""
+        name, loaded = f"{SEGMENTS}/{segment.name}/{METADATA}", self._of(segment)
+        if name in self.manifest.files:
+            columns = loaded.get(METADATA, lambda: decode_metadata(self.read(name), name))
+            return lambda: columns
+        store = self.store(segment)
+        return lambda: loaded.get(METADATA, lambda: columns_of(store))
+
+    def _put_scores(self, segment: Segment, rows: Positions, out: FloatMatrix) -> None:
+        """Write the scores of a segment's live rows into `out`."""
+        held = self._of(segment).scores
+        found = None if held is None else held.take(rows)
+        if found is not None:
+            out[:] = found
+            return
+        filled = 0
+        for values in self.score_chunks(segment):
+            out[filled : filled + len(values)] = values
+            filled += len(values)
+
+    def _chunk_rows(self, segment: Segment, rows: Positions) -> FloatMatrix:
+        """The scores of some rows of a segment, read from its chunks."""
+        spec = self.spec(segment)
+        found = np.empty((len(rows), spec.n_anchor_queries), dtype=np.float32)
+        chunks = rows // spec.items_per_chunk
+        for chunk in np.unique(chunks).tolist() if spec.n_anchor_queries else []:
+            wanted = np.flatnonzero(chunks == chunk)
+            found[wanted] = self._chunk(segment, chunk)[rows[wanted] - spec.chunk_range(chunk)[0]]
+        return found
+
+    def _chunk(self, segment: Segment, chunk: int) -> FloatMatrix:
+        name = f"{SEGMENTS}/{segment.name}/{SCORES}/{chunk_key(chunk)}"
+        return decode_chunk(self.read(name), self.spec(segment), chunk)
+
+    def _unlisted(self, name: str) -> DamagedError:
+        return DamagedError(f"version {self.manifest.version} of {self.folder} doesn't list {name}")
+
+
+def _live(stores: Sequence[ItemRows], segments: Sequence[Segment]) -> StoredItems:
+    """Of the items of segments, those that weren't removed."""
+    pairs = zip(stores, segments, strict=True)
+    return StoredItems(stores, [segment.rows(0, len(store)) for store, segment in pairs])

@@ -14,7 +14,7 @@ from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import sampled_features
 from anncur.search.model import PosteriorModel
-from anncur.search.posterior import PosteriorSearch
+from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.settings import RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate
 from anncur.tuning.held_out import ItemScores, take_sample

@@ -30,7 +30,7 @@ from anncur.retrievers.features import (
     sampled_features,
 )
 from anncur.search.feedback import LEAST_ANCHORS
-from anncur.search.posterior import PosteriorSearch
+from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import make_prior
 from anncur.search.settings import FEW_ANCHORS, KS, MANY_ANCHORS, PosteriorSettings, RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate

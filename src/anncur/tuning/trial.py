@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
-from anncur.search.posterior import N_RECALL_FEATURES, PosteriorSearch
+from anncur.search.posterior_search import N_RECALL_FEATURES, PosteriorSearch
 from anncur.search.settings import NEVER
 from anncur.tuning.calibration import CALIBRATED_KS
 from anncur.tuning.held_out import Sample

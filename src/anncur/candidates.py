@@ -25,6 +25,9 @@ class Block:
     items: Selector
     is_hidden: NDArray[np.bool_] | None = None
 
+    def __len__(self) -> int:
+        return self.items.stop - self.items.start if isinstance(self.items, slice) else len(self.items)
+
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -35,6 +38,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return self.n_items if self.passing is None else len(self.passing)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether it is best to pick them out."""
+        return len(self) < GATHERED * self.n_items
 
     def best(self, scores: FloatVector, n_best: int) -> Positions:
         """The candidates with the highest of all items' scores, best first."""
@@ -63,7 +71,7 @@ class Candidates:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """All of them, in blocks of at most `size` items."""
-        if self.passing is not None and len(self) < GATHERED * self.n_items:
+        if self.passing is not None and self.are_few:
             for start in range(0, len(self), size):
                 yield Block(self.passing[start : start + size])
             return

@@ -1,0 +1,135 @@
+"""One contract for all vector indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from anncur.arrays import FloatMatrix, Positions
+from anncur.candidates import Candidates
+from anncur.errors import InputError
+from anncur.ranking import top_k
+from anncur.vectors.base import VectorIndex
+from anncur.vectors.exact import ExactVectors, Part
+from anncur.vectors.faiss import FLAT, HNSW, IVF, FaissVectors
+
+Make = Callable[[FloatMatrix], VectorIndex]
+N_ITEMS, WIDTH = 3000, 12
+NONE: Positions = np.empty(0, dtype=np.int64)
+
+
+def in_parts(vectors: FloatMatrix) -> ExactVectors:
+    """In three parts, one of which has rows that are gone."""
+    hidden = np.insert(vectors[1000:2000], [0, 17, 17, 1000], 9.0, axis=0)
+    rows = np.setdiff1d(np.arange(len(hidden)), [0, 18, 19, 1003])
+    return ExactVectors(vectors[:1000], Part(hidden, rows), vectors[2000:])
+
+
+def in_faiss(vectors: FloatMatrix, *, kind: str) -> FaissVectors:
+    return FaissVectors(ExactVectors(vectors), kind)
+
+
+MAKERS: dict[str, Make] = {
+    "exact": ExactVectors,
+    "parts": in_parts,
+    "half": lambda vectors: ExactVectors(vectors.astype(np.float16)),
+    **{kind: partial(in_faiss, kind=kind) for kind in (FLAT, IVF, HNSW)},
+}
+EXACT = ("exact", "parts")
+
+
+@pytest.fixture(scope="module")
+def vectors() -> FloatMatrix:
+    """Of unequal lengths, around some centres."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(40, WIDTH))
+    lengths = rng.uniform(0.3, 2.0, size=(N_ITEMS, 1))
+    directions = centres[rng.integers(40, size=N_ITEMS)] + 0.4 * rng.normal(size=(N_ITEMS, WIDTH))
+    return (lengths * directions).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=list(MAKERS))
+def engine(request: pytest.FixtureRequest, vectors: FloatMatrix) -> VectorIndex:
+    return MAKERS[request.param](vectors)
+
+
+@pytest.fixture
+def queries() -> FloatMatrix:
+    return np.random.default_rng(1).normal(size=(5, WIDTH)).astype(np.float32)
+
+
+def true_top(vectors: FloatMatrix, query: FloatMatrix, n: int, allowed: Positions) -> Positions:
+    best: Positions = allowed[top_k(vectors[allowed] @ query, n)]
+    return best
+
+
+@pytest.mark.parametrize("share", [None, 0.9, 0.1, 0.01])
+@pytest.mark.parametrize("n_excluded", [0, 30])
+def test_the_best_candidates_come_first(
+    engine: VectorIndex, vectors: FloatMatrix, queries: FloatMatrix, share: float | None, n_excluded: int
+) -> None:
+    rng = np.random.default_rng(2)
+    passing = None if share is None else np.sort(rng.choice(N_ITEMS, round(share * N_ITEMS), replace=False))
+    among = Candidates(N_ITEMS, passing)
+    exclude = [rng.permutation(among.first(N_ITEMS))[: min(n_excluded, len(among) // 2)] for _ in queries]
+    found = engine.top(queries, 20, exclude=exclude, among=among)
+    shares = []
+    for ranked, query, excluded in zip(found, queries, exclude, strict=True):
+        allowed = np.setdiff1d(among.first(N_ITEMS), excluded)
+        assert np.isin(ranked.positions, allowed).all()
+        assert len(set(ranked.positions.tolist())) == len(ranked.positions)
+        assert (np.diff(ranked.scores) <= 0).all()
+        np.testing.assert_allclose(ranked.scores, vectors[ranked.positions] @ query, rtol=5e-3, atol=5e-3)
+        shares.append(np.isin(true_top(vectors, query, 20, allowed), ranked.positions).mean())
+    assert np.mean(shares) >= 0.95
+
+
+@pytest.mark.parametrize("make", [MAKERS[name] for name in EXACT], ids=EXACT)
+def test_exact_ones_break_ties_by_position(make: Make) -> None:
+    vectors = np.random.default_rng(0).integers(-1, 2, size=(N_ITEMS, 3)).astype(np.float32)
+    query = np.array([[1.0, 1.0, 0.0]], dtype=np.float32)
+    (ranked,) = make(vectors).top(query, 500, exclude=[NONE], among=Candidates(N_ITEMS))
+    assert ranked.positions.tolist() == top_k(vectors @ query[0], 500).tolist()
+
+
+def test_all_are_found_where_all_are_wanted(engine: VectorIndex, queries: FloatMatrix) -> None:
+    among = Candidates(N_ITEMS, np.arange(0, N_ITEMS, 300))
+    for ranked in engine.top(queries, 50, exclude=[NONE] * 5, among=among):
+        assert len(ranked.positions) <= 10
+        assert set(ranked.positions.tolist()) <= set(range(0, N_ITEMS, 300))
+
+
+def test_vectors_are_taken_by_position(engine: VectorIndex, vectors: FloatMatrix) -> None:
+    positions = np.array([[0, 2999, 1000], [1017, 1999, 2000]])
+    np.testing.assert_allclose(engine.take(positions), vectors[positions], rtol=1e-3, atol=1e-3)
+    assert (len(engine), engine.width) == (N_ITEMS, WIDTH)
+
+
+def test_added_and_removed_items_are_ranked_where_they_are_then(
+    engine: VectorIndex, vectors: FloatMatrix, queries: FloatMatrix
+) -> None:
+    rng = np.random.default_rng(3)
+    gone, more = rng.choice(N_ITEMS, 700, replace=False), 3 * vectors[:200]
+    changed = engine.remove(gone).add(more)
+    expected = np.concatenate([np.delete(vectors, gone, axis=0), more])
+    assert len(changed) == len(expected)
+    np.testing.assert_allclose(changed.take(np.arange(len(expected))), expected, rtol=1e-3, atol=1e-3)
+    found = changed.top(queries, 20, exclude=[NONE] * 5, among=Candidates(len(expected)))
+    everything = np.arange(len(expected))
+    both = zip(found, queries, strict=True)
+    shares = [np.isin(true_top(expected, query, 20, everything), ranked.positions).mean() for ranked, query in both]
+    assert np.mean(shares) >= 0.95
+    assert len(engine) == N_ITEMS  # as it was
+
+
+def test_approximate_ones_tell_what_they_miss(vectors: FloatMatrix) -> None:
+    assert in_faiss(vectors, kind=FLAT).recall == 1.0
+    assert 0.95 <= in_faiss(vectors, kind=IVF).recall <= 1.0
+
+
+def test_a_kind_that_faiss_does_not_have_is_refused(vectors: FloatMatrix) -> None:
+    with pytest.raises(InputError, match="flat, ivf, hnsw"):
+        in_faiss(vectors, kind="tree")
