@@ -43,7 +43,6 @@ from anncur.retrievers.user_embeddings import (
     own_embeddings,
 )
 from anncur.scorers.base import ScorerLike
-from anncur.scorers.guard import CallRules, GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
@@ -481,11 +480,8 @@ class Index:
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
-        scorer = self._scorer.source
-        rules, cache = None, self._scorer.cache
-        if isinstance(scorer, GuardedScorer) and scorer.name:  # loaded again there, and so never pickled
-            rules, cache, scorer = scorer.rules, cache or scorer.cache_path, scorer.name
-        return _reopen, (self._backend.folder, scorer, rules, self._backend.own_retrievers, self._log_settings, cache)
+        scorer, retrievers = self._scorer, self._backend.own_retrievers
+        return _reopen, (self._backend.folder, scorer.source, retrievers, self._log_settings, scorer.cache)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._current)
@@ -525,18 +521,13 @@ def _one_kept() -> Iterator[None]:
         raise
 
 
-def _reopen(  # noqa: PLR0917  # pickle calls it
-    folder: Path,
-    scorer: Any,
-    rules: CallRules | None,
-    retrievers: dict[str, Any],
-    log_settings: QueryLogSettings,
-    cache: Path | None,
+def _reopen(
+    folder: Path, scorer: Any, retrievers: dict[str, Any], log_settings: QueryLogSettings, cache: Path | None
 ) -> Index:
     """What a pickled index becomes in another process."""
     return Index.open(
         folder,
-        scorer if rules is None else load_scorer(scorer).with_rules(rules),
+        scorer,
         retrievers=retrievers.values(),
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,
