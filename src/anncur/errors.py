@@ -10,6 +10,8 @@
     │   ├── ScorerOutputError (ValueError) it answered with something other than one number per pair
     │   ├── ScorerBusyError                it is overloaded, or can't be reached for now: worth trying again
     │   ├── ScorerRefusedError             it will never answer this request: not worth trying again
+    │   │   ├── ScorerAccessError          it will never answer any request
+    │   │   └── TextTooLongError           it truncates texts from now on: worth sending once more
     │   ├── RequestTooLargeError           it takes fewer pairs, or bytes, at once
     │   ├── SpendCapError                  the cap on its pairs is reached
     │   └── FingerprintError               it is not the scorer, or the model, that what is stored came from
@@ -81,7 +83,15 @@ class ScorerBusyError(ScorerError):
 
 
 class ScorerRefusedError(ScorerError):
-    """The scorer will never answer this request: a wrong key, an unknown model, a request that it can't read."""
+    """The scorer will never answer this request: a content filter, a request that it can't read."""
+
+
+class ScorerAccessError(ScorerRefusedError):
+    """The scorer will never answer any request: a wrong key, an unknown model, a quota that is used up."""
+
+
+class TextTooLongError(ScorerRefusedError):
+    """A text is too long for the scorer's model; from now on the scorer truncates, so send the request once more."""
 
 
 class RequestTooLargeError(ScorerError):

@@ -405,7 +405,7 @@ def _fill_values(
 def _portions(is_missing: NDArray[np.bool_], scorer: GuardedScorer) -> Iterator[list[tuple[int, Positions]]]:
     """What is missing of each column, in portions of as many pairs as are asked for at once."""
     most = scorer.rules.batch_size
-    at_once = room = most * scorer.rules.concurrency
+    at_once = room = most * scorer.rules.at_once
     portion: list[tuple[int, Positions]] = []
     for column in range(is_missing.shape[1]):
         rows = np.flatnonzero(is_missing[:, column])

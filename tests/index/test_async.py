@@ -8,10 +8,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+import numpy as np
 import pytest
 
 import anncur
 from anncur.errors import ScorerError
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
 from worlds import World, low_rank_scores
 
 
@@ -172,6 +175,19 @@ def test_no_more_requests_are_under_way_than_the_rules_allow_whoever_asks(world:
     assert 2 <= scorer.most_at_once <= 3
 
 
+@pytest.mark.parametrize("own", [None, 8])
+def test_a_concurrency_of_one_that_is_given_holds_for_all_tasks(world: World, own: int | None) -> None:
+    scorer = AsyncScorer(world, seconds=0.001)
+    scorer.concurrency = own  # type: ignore[attr-defined]
+    index = anncur.Index.build(world.items, anncur.load_scorer(scorer, concurrency=1))
+
+    async def many() -> None:
+        await asyncio.gather(*(index.asearch(query, budget=20, method="rerank") for query in world.queries[:10]))
+
+    asyncio.run(many())
+    assert scorer.most_at_once == 1
+
+
 def test_what_a_blocking_scorer_was_paid_for_is_kept_when_its_task_is_cancelled(world: World, tmp_path: Path) -> None:
     class Slow:
         fingerprint = "slow"
@@ -209,6 +225,70 @@ def test_a_search_can_be_cancelled_while_it_computes(world: World, moment: float
             await task
 
     asyncio.run(cancelled())
+
+
+def test_a_search_that_is_cancelled_twice_while_it_computes_ends_as_cancelled(world: World) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow:
+        name, is_exact = "slow", False
+
+        def rounds(self, block: QueryBlock, knowledge: Knowledge, /) -> Rounds:
+            begun.set()
+            may_end.wait(20)
+            yield [Proposal(np.arange(5)) for _ in block.queries]
+            return None
+
+    index = world.index(20)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(index.asearch(world.queries[25], k=5, budget=30, method=Slow()))
+        await asyncio.to_thread(begun.wait, 20)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+
+def test_a_cancel_scope_that_cancels_again_and_again_keeps_what_is_paid_for_and_cancels_nothing_after_it(
+    world: World, tmp_path: Path
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow:
+        fingerprint = "slow"
+
+        def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+            begun.set()
+            may_end.wait(20)
+            answer: list[float] = world.scorer.score(query, items).tolist()
+            return answer
+
+    scorer = anncur.load_scorer(Slow(), batch_size=10, cache=tmp_path / "scores.cache")
+    index = anncur.Index.build(world.items, scorer)
+
+    async def cancel(scope: anyio.CancelScope) -> None:
+        await asyncio.to_thread(begun.wait, 20)
+        scope.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        may_end.set()
+
+    async def cancelled() -> anncur.Hits:
+        with anyio.CancelScope() as scope:
+            canceller = asyncio.create_task(cancel(scope))
+            await index.asearch(world.queries[3], k=5, budget=80, method="rerank")
+        await canceller
+        assert scope.cancelled_caught
+        return await index.asearch(world.queries[3], k=5, budget=10, method="rerank")
+
+    hits = asyncio.run(cancelled())
+    assert (hits.cached_calls, scorer.calls_made) == (10, 10)
 
 
 def test_a_blocking_scorer_is_asked_by_one_task_at_a_time_unless_its_rules_say_more(world: World) -> None:

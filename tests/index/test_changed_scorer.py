@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import warnings
@@ -97,3 +98,38 @@ def test_the_look_whether_a_scorer_changed_leaves_the_cap_and_deadlines_alone(tm
     assert free.calls_made == 5, "not while there is a deadline"
     index.search("query", k=1, budget=5)
     assert free.calls_made == 5 + 4 + 5
+
+
+def test_searches_that_begin_together_pay_for_one_look_whether_the_scorer_changed(tmp_path: Path) -> None:
+    async def slowly(pairs: list[tuple[str, str]]) -> list[float]:
+        await asyncio.sleep(0.01)
+        return longer_is_better(pairs)
+
+    scorer = anncur.load_scorer(slowly, fingerprint="length-v1")
+    anncur.Index.build(ITEMS, scorer, QUERIES, path=tmp_path / "x.anncur")
+    index, n_before = anncur.Index.open(tmp_path / "x.anncur", scorer), scorer.calls_made
+
+    async def search_all() -> list[anncur.Hits]:
+        return await asyncio.gather(*(index.asearch(f"q{number}", k=1, budget=5) for number in range(20)))
+
+    asyncio.run(search_all())
+    assert scorer.calls_made - n_before == 20 * 5 + 4
+
+
+def test_a_look_whether_the_scorer_changed_is_taken_again_after_it_failed(tmp_path: Path) -> None:
+    is_down = [False]
+
+    def now_and_then(pairs: list[tuple[str, str]]) -> list[float]:
+        if is_down[0]:
+            raise ConnectionError("down")
+        return shorter_is_better(pairs)
+
+    anncur.Index.build(ITEMS, longer_is_better, QUERIES, path=tmp_path / "x.anncur")
+    scorer = anncur.load_scorer(now_and_then, fingerprint=anncur.load_scorer(longer_is_better).fingerprint)
+    index = anncur.Index.open(tmp_path / "x.anncur", scorer)
+    is_down[0] = True
+    with pytest.raises(anncur.ScorerError, match="down"):
+        index.search("query", k=1, budget=5)
+    is_down[0] = False
+    with pytest.warns(anncur.ChangedScorerWarning):
+        index.search("query", k=1, budget=5)

@@ -100,6 +100,13 @@ def test_an_index_that_was_just_built_is_pickled_with_its_named_scorer_and_rules
     assert again.search("thing 3", k=2).ids == index.search("thing 3", k=2).ids
 
 
+def test_a_pickled_index_knows_its_scorer_by_the_fingerprint_that_was_given(tmp_path: Path) -> None:
+    scorer = anncur.load_scorer("builtin", fingerprint="mine-v1")
+    index = anncur.Index.build(ITEMS[:6], scorer, QUERIES[:2], path=tmp_path / "x.anncur")
+    for known in (index, anncur.Index.open(tmp_path / "x.anncur", scorer)):
+        assert pickle.loads(pickle.dumps(known)).search("thing 3", k=2).ids == index.search("thing 3", k=2).ids
+
+
 def test_anchor_scores_cannot_be_changed_by_accident(index: anncur.Index) -> None:
     with pytest.raises(ValueError, match="read-only"):
         index.anchor_scores()[0, 0] = 7.0

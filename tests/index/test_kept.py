@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -60,3 +61,39 @@ def test_a_search_that_is_stopped_before_anything_was_paid_for_keeps_empty_hits(
     kept = kept_by(lambda: index.search(world.queries[13], k=5, budget=30))
     assert isinstance(kept, anncur.Hits)
     assert kept.calls == len(kept) == 0
+
+
+@pytest.mark.parametrize("log_queries", [0, 10])
+def test_a_failed_repeat_leaves_the_answer_whole_and_warns(log_queries: int) -> None:
+    world = World(low_rank_scores(14, 60, rank=3))
+    scorer = Stopping(world, ConnectionError("gone"))
+    guarded = anncur.load_scorer(scorer, repeats=3)
+    index = anncur.Index.build(world.items, guarded, world.queries[:12], retrievers=(), log_queries=log_queries)
+    scorer.n_requests = 2
+    with pytest.warns(anncur.AnncurWarning, match="gone"):
+        hits = index.search(world.queries[13], k=5, budget=30, max_rounds=2)
+    assert scorer.n_requests == -1, "nothing is asked for after that"
+    assert len(hits) == 5
+    assert 0 < hits.calls < 30
+    assert not hits.is_partial
+    assert hits.estimated_recall is not None
+
+
+def test_a_repeat_that_fails_for_one_query_leaves_the_others_theirs() -> None:
+    world = World(low_rank_scores(14, 60, rank=3))
+    n_scored: Counter[str] = Counter()
+
+    class FailingLater:
+        fingerprint = "failing later"
+
+        def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> object:
+            if query.text == world.queries[12] and n_scored[query.text] >= 20:
+                raise ConnectionError("gone")
+            n_scored[query.text] += len(items)
+            return world.scorer.score(query, items)
+
+    index = anncur.Index.build(world.items, anncur.load_scorer(FailingLater(), repeats=2), retrievers=["bm25"])
+    with pytest.warns(anncur.AnncurWarning, match="gone"):
+        answers = index.search_many(world.queries[12:], k=5, budget=30, method="rerank")
+    assert [hits.calls for hits in answers] == [20, 30]
+    assert [len(hits) for hits in answers] == [5, 5]

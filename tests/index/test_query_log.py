@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +45,8 @@ class Weak:
 
 
 def build(path: Path | None, world: World, n_anchors: int = 0, **options: Any) -> anncur.Index:
-    options = {"log_queries": 1000, "retrievers": [Weak(world)], **options}
-    return anncur.Index.build(world.items, world.scorer, world.queries[:n_anchors], path=path, **options)
+    options = {"log_queries": 1000, "retrievers": [Weak(world)], "scorer": world.scorer, **options}
+    return anncur.Index.build(world.items, anchor_queries=world.queries[:n_anchors], path=path, **options)
 
 
 def fitted(path: Path | None, world: World, n_searches: int = 16, **options: Any) -> anncur.Index:
@@ -439,3 +442,41 @@ def test_a_query_log_under_its_older_name_is_still_used(tmp_path: Path, make_wor
     index.search(world.queries[3], budget=20)
     assert index.learn() == 4
     assert not (path / "query_log").exists()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_an_awaited_search_reads_items_and_writes_its_log_off_the_event_loop(
+    tmp_path: Path, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    n_requests = []
+
+    async def score(pairs: list[tuple[str, str]]) -> list[float]:
+        n_requests.append(1)
+        if is_cancelled and len(n_requests) > 1 and (task := asyncio.current_task()):
+            task.cancel()
+        await asyncio.sleep(0)
+        return [float(len(item)) for _, item in pairs]
+
+    scorer = anncur.load_scorer(score, fingerprint="length", batch_size=2)
+    index = build(tmp_path / "x.anncur", make_world(), scorer=scorer, retrievers=["bm25"])
+    threads = {"take": threads_of(monkeypatch, type(index._current().items), "take")}
+    threads["log"] = threads_of(monkeypatch, FolderBackend, "log")
+    with suppress(asyncio.CancelledError):
+        asyncio.run(index.asearch("query 1", k=3, budget=6, method="rerank"))
+    assert len(threads["log"]) == 1
+    assert len(threads["take"]) > len(n_requests), "once for each request, and for hits and log"
+    assert threading.main_thread() not in threads["log"] + threads["take"]
+    assert len(query_log_of(index).read()) == 1
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, kind: type, method: str) -> list[threading.Thread]:
+    """The threads in which a method is called from now on."""
+    threads: list[threading.Thread] = []
+    function = getattr(kind, method)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread())
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(kind, method, watched)
+    return threads

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+import pickle
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,18 @@ import pytest
 
 import anncur
 from anncur.cli.options import open_index
-from anncur.errors import DeadlineError, InputError, ScorerError, ScorerOutputError, SpendCapError
-from anncur.scorers.guard import CallRules, Deadline
+from anncur.errors import (
+    DeadlineError,
+    InputError,
+    ScorerBusyError,
+    ScorerError,
+    ScorerOutputError,
+    SpendCapError,
+)
+from anncur.scorers.cache import ScoreCache
+from anncur.scorers.guard import Deadline
+from anncur.scorers.rules import CallRules
+from anncur.waiting import Blocking
 
 QUERY = anncur.Query("q")
 ITEMS = [anncur.Item(str(n), f"item {n}") for n in range(4)]
@@ -108,7 +121,11 @@ def failing(times: int) -> Callable[[list[tuple[str, str]]], list[float]]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was waited, in no time."""
     waits: list[float] = []
-    monkeypatch.setattr("anncur.waiting.time.sleep", waits.append)
+
+    async def sleep(self: Blocking, seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(Blocking, "sleep", sleep)
     return waits
 
 
@@ -132,6 +149,52 @@ def test_after_the_last_try_the_error_goes_up() -> None:
     with pytest.raises(ScorerError, match="TimeoutError: slow service"):
         guarded.score(QUERY, ITEMS)
     assert guarded.calls_made == 12
+
+
+def copies(scorer: object) -> list[anncur.GuardedScorer]:
+    return [pickle.loads(pickle.dumps(anncur.load_scorer(scorer, retries=1))) for _ in range(2)]
+
+
+class AlwaysBusy:
+    """Fails, and asks to wait."""
+
+    fingerprint = "busy"
+
+    def __init__(self, retry_after: float | None = None) -> None:
+        self._retry_after = retry_after
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        raise ScorerBusyError("too many requests", retry_after=self._retry_after)
+
+
+def test_copies_of_a_scorer_come_back_at_different_moments_and_use_no_seed_of_the_users(waits: list[float]) -> None:
+    random.seed(7)
+    expected = random.random()
+    for guarded in copies(AlwaysBusy()):
+        random.seed(7)
+        with pytest.raises(ScorerBusyError):
+            guarded.score(QUERY, ITEMS)
+        assert random.random() == expected
+    assert len(set(waits)) == 2
+
+
+def test_the_wait_that_a_scorer_asks_for_is_waited(waits: list[float]) -> None:
+    with pytest.raises(ScorerBusyError, match=r"too many requests$"):
+        anncur.load_scorer(AlwaysBusy(500.0), retries=1).score(QUERY, ITEMS)
+    assert waits == [500.0]
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 99_999_999_999.0, float("inf")])
+def test_a_scorer_that_asks_to_wait_for_more_than_some_minutes_is_an_error_with_that_time(
+    waits: list[float], seconds: float
+) -> None:
+    guarded = anncur.load_scorer(AlwaysBusy(seconds), retries=3)
+    with pytest.raises(ScorerBusyError, match=rf"asks to wait {re.escape(f'{seconds:g}')} s") as caught:
+        guarded.score(QUERY, ITEMS)
+    assert caught.value.retry_after == seconds
+    assert (waits, guarded.calls_made) == ([], 4)
+    with pytest.raises(DeadlineError):
+        guarded.score(QUERY, ITEMS, deadline=Deadline(60.0))
 
 
 def test_no_wait_goes_past_the_deadline(waits: list[float]) -> None:
@@ -212,6 +275,17 @@ def test_lower_is_better_turns_the_scores_around() -> None:
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(rules))} must be"):
         anncur.load_scorer(lambda _: [], **rules)
+
+
+def test_a_scorer_that_has_a_name_is_loaded_again_from_its_pickle(tmp_path: Path) -> None:
+    cache = ScoreCache(tmp_path / "scores.cache", most_bytes=2**21)
+    scorer = anncur.load_scorer("builtin", fingerprint="mine-v1", batch_size=16, threads=1, cache=cache)
+    again = pickle.loads(pickle.dumps(anncur.load_scorer(scorer, max_calls=50)))
+    assert (again.name, again.fingerprint) == ("builtin", "mine-v1")
+    assert again.rules == dataclasses.replace(scorer.rules, max_calls=50)
+    assert repr(again.cache) == repr(cache)
+    assert again._scorer.n_threads == 1
+    assert again.score(QUERY, ITEMS).tolist() == scorer.score(QUERY, ITEMS).tolist()
 
 
 def test_a_loaded_scorer_can_be_given_other_rules_and_keeps_the_rest() -> None:

@@ -1,13 +1,10 @@
-"""Pace and limits: latency apart from pairs, and no minute with more than is allowed."""
+"""Pace: latency apart from pairs."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from anncur.scorers.pace import MINUTE, Pace, RateLimit
+from anncur.scorers.pace import Pace
 
 
 def paced(requests: list[int], *, latency: float, per_pair: float, first: float = 0.0) -> Pace:
@@ -53,52 +50,3 @@ def test_one_slow_request_counts_little_and_many_count_in_full() -> None:
 def test_as_many_pairs_are_affordable_as_fit() -> None:
     pace = paced([5, 10, 20], latency=0.1, per_pair=0.01)
     assert [pace.affordable(50, seconds) for seconds in (0.05, 0.1101, 0.2001, 10.0)] == [0, 1, 10, 50]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 12)), min_size=1, max_size=60), st.integers(12, 40))
-def test_no_minute_has_more_than_the_limit(asked: list[tuple[float, int]], most: int) -> None:
-    clock = Clock()
-    limit = RateLimit(most, clock=clock)
-    passed = []
-    for pause, n_pairs in asked:
-        clock.now += pause
-        seconds = limit.wait(n_pairs)
-        assert seconds is not None
-        passed.append((clock.now + seconds, n_pairs))
-    moments = np.array([moment for moment, _ in passed])
-    counts = np.array([count for _, count in passed])
-    for moment in moments:
-        within = (moments > moment - MINUTE + 1e-6) & (moments <= moment)
-        assert counts[within].sum() <= most
-
-
-def test_below_the_limit_nobody_waits() -> None:
-    limit = RateLimit(60, clock=Clock())
-    assert [limit.wait(20) for _ in range(3)] == [0.0, 0.0, 0.0]
-    assert limit.wait(1) == pytest.approx(MINUTE)
-
-
-def test_a_request_larger_than_a_minute_allows_passes_alone() -> None:
-    clock = Clock()
-    limit = RateLimit(10, clock=clock)
-    assert limit.wait(25) == 0.0
-    assert limit.wait(5) == pytest.approx(MINUTE)
-
-
-def test_a_place_that_nobody_can_wait_for_is_not_taken() -> None:
-    limit = RateLimit(2, clock=Clock())
-    assert [limit.wait(1, at_most=0.05) for _ in range(5)] == [0.0, 0.0, None, None, None]
-    assert limit.wait(1) == pytest.approx(MINUTE)
-
-
-def test_less_than_one_a_minute_is_one_in_several_minutes() -> None:
-    limit = RateLimit(0.5, clock=Clock())
-    assert [limit.wait(1) for _ in range(3)] == [0.0, pytest.approx(2 * MINUTE), pytest.approx(4 * MINUTE)]

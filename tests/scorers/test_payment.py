@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.errors import DeadlineError, RequestTooLargeError, ScorerError
+from anncur.errors import (
+    DeadlineError,
+    RequestTooLargeError,
+    ScorerAccessError,
+    ScorerError,
+    ScorerRefusedError,
+    TextTooLongError,
+)
 from anncur.scorers.base import Pair
 from anncur.scorers.guard import Deadline
 from anncur.scorers.meter import Meter
@@ -30,10 +37,13 @@ class Recorder:
 
     fingerprint = "recorder"
 
-    def __init__(self, *, fails_for: str = "", most: int = 1000, seconds: float = 0.0) -> None:
+    def __init__(
+        self, *, fails_for: str = "", error: Exception | None = None, most: int = 1000, seconds: float = 0.0
+    ) -> None:
         self.requests: list[list[tuple[str, str]]] = []
         self.most_at_once = 0
         self._fails_for, self._most, self._seconds = fails_for, most, seconds
+        self._error = error or ConnectionError("gone")
         self._lock, self._n_at_once = threading.Lock(), 0
 
     def score_pairs(self, pairs: Sequence[Pair]) -> list[float]:
@@ -47,7 +57,7 @@ class Recorder:
         if len(pairs) > self._most:
             raise RequestTooLargeError(f"at most {self._most}")
         if any(query.text == self._fails_for for query, _ in pairs):
-            raise ConnectionError("gone")
+            raise self._error
         return [true_score(query, item) for query, item in pairs]
 
 
@@ -159,10 +169,41 @@ def test_a_single_pair_that_is_too_large_is_its_querys_failure_and_requests_stay
     run(Payments(scorer).pay([(meter, np.arange(20)) for meter in wanted]))
     assert isinstance(wanted[1].failure, RequestTooLargeError)
     assert [meter.calls for meter in wanted][::2] == [20, 20]
+    assert scorer.most_pairs == 16
     check_right(wanted)
 
 
-def test_pairs_of_the_cache_are_not_asked_for_and_told_apart(tmp_path: Any) -> None:
+def test_a_scorer_that_finds_every_pair_too_large_is_asked_for_three_queries_alone() -> None:
+    recorder, wanted = Recorder(most=0), meters(20)
+    with pytest.raises(RequestTooLargeError):
+        pay(recorder, wanted, 8, batch_size=16)
+    assert sum(meter.failure is not None for meter in wanted) == 3
+
+
+@pytest.mark.parametrize("kind", [Recorder, ByQuery])
+def test_a_request_that_is_refused_is_its_querys_failure_and_not_tried_again(kind: type[Recorder]) -> None:
+    recorder, wanted = kind(fails_for="1", error=ScorerRefusedError("content filter")), meters(4)
+    pay(recorder, wanted, 7, batch_size=7, retries=3)
+    assert [meter.calls for meter in wanted] == [7, 0, 7, 7]
+    assert isinstance(wanted[1].failure, ScorerRefusedError)
+    assert len(recorder.requests) == 4
+
+
+def test_a_scorer_that_refuses_access_is_asked_once() -> None:
+    recorder = Recorder(fails_for="0", error=ScorerAccessError("wrong key"))
+    with pytest.raises(ScorerAccessError):
+        pay(recorder, meters(20), 7, retries=3)
+    assert len(recorder.requests) == 1
+
+
+def test_a_text_that_stays_too_long_is_sent_twice_and_then_its_querys_failure() -> None:
+    recorder, wanted = Recorder(fails_for="1", error=TextTooLongError("512 tokens")), meters(3)
+    pay(recorder, wanted, 7, batch_size=7, retries=3)
+    assert [meter.calls for meter in wanted] == [7, 0, 7]
+    assert len(recorder.requests) == 4
+
+
+def test_pairs_of_the_cache_are_not_asked_for_and_are_counted_apart(tmp_path: Any) -> None:
     recorder = Recorder()
     first, again = meters(2), meters(2)
     pay(recorder, first, 7, cache=tmp_path / "scores.cache")
@@ -202,7 +243,7 @@ def test_under_a_deadline_a_scorer_by_query_gets_all_pairs_of_a_query_at_once() 
     check_right(wanted)
 
 
-def test_latency_is_told_from_pace_so_that_a_deadline_is_used() -> None:
+def test_latency_is_distinguished_from_pace_so_that_a_deadline_is_used() -> None:
     """150 ms a request, 20 pairs at most: after the first, which is smaller, requests are as large as they may be."""
     recorder, wanted = Recorder(seconds=0.15), meters(1)
     pay(recorder, wanted, 50, batch_size=20, deadline=Deadline(2.0))

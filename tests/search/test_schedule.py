@@ -56,7 +56,7 @@ def test_a_deadline_leaves_as_many_rounds_as_there_is_time_for() -> None:
     assert sizes(schedule)[0] == 50
 
 
-def test_what_is_learnt_of_the_scorer_counts_from_the_next_round_on() -> None:
+def test_what_is_measured_of_the_scorer_counts_from_the_next_round_on() -> None:
     known: list[float] = []
     found = []
     for size in SETTINGS.round_sizes(100, Schedule(round_seconds=lambda _: known[0] if known else None)):
@@ -88,7 +88,7 @@ def world() -> World:
 def test_a_search_with_an_endpoint_takes_few_rounds_and_tells(world: World) -> None:
     scorer = anncur.load_scorer(Waiting(world, 0.05), concurrency=8)
     index = anncur.Index.build(world.items, scorer)
-    index.search(world.queries[0], k=5, budget=100)  # which learns how long the scorer takes
+    index.search(world.queries[0], k=5, budget=100)  # which measures how long the scorer takes
     hits = index.search(world.queries[1], k=5, budget=100)
     assert (hits.calls, hits.n_rounds) == (100, 3)
     assert hits.n_requests == 6

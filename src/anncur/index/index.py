@@ -43,7 +43,6 @@ from anncur.retrievers.user_embeddings import (
     own_embeddings,
 )
 from anncur.scorers.base import ScorerLike
-from anncur.scorers.guard import CallRules, GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
@@ -516,13 +515,9 @@ class Index:
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
-        scorer = self._scorer.source
-        rules, cache = None, self._scorer.cache
-        if isinstance(scorer, GuardedScorer) and scorer.name:  # loaded again there, and so never pickled
-            rules, cache, scorer = scorer.rules, cache or scorer.cache_path, scorer.name
+        scorer, own, settings = self._scorer, self._backend.own_retrievers, self._log_settings
         refresh_seconds = self._version.refresh_seconds
-        own, settings = self._backend.own_retrievers, self._log_settings
-        return _reopen, (self._backend.folder, scorer, rules, own, settings, cache, refresh_seconds)
+        return _reopen, (self._backend.folder, scorer.source, own, settings, scorer.cache, refresh_seconds)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._version.for_search)
@@ -550,7 +545,6 @@ def _one_kept() -> Iterator[None]:
 def _reopen(  # noqa: PLR0917  # pickle calls it
     folder: Path,
     scorer: Any,
-    rules: CallRules | None,
     retrievers: dict[str, Any],
     log_settings: QueryLogSettings,
     cache: Path | None,
@@ -559,7 +553,7 @@ def _reopen(  # noqa: PLR0917  # pickle calls it
     """What a pickled index becomes in another process."""
     return Index.open(
         folder,
-        scorer if rules is None else load_scorer(scorer).with_rules(rules),
+        scorer,
         retrievers=retrievers.values(),
         log_queries=log_settings.log_queries,
         explore=log_settings.explore,

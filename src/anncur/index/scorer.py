@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +34,7 @@ class IndexScorer:
         self.cache = cache
         self._contents = contents  # of an index on disk, which may have been built with another scorer
         self._loaded: Cache[GuardedScorer] = Cache()
-        self._is_checked = False  # two threads may both check; that only costs a few pairs
+        self._comparing = threading.Lock()  # held by the search that compares scores, and for good once it could
 
     @property
     def is_at_hand(self) -> bool:
@@ -52,9 +53,15 @@ class IndexScorer:
     async def for_use(self, snapshot: Snapshot, *, is_hurried: bool, waiting: Waiting) -> GuardedScorer:
         """The scorer; when it is first used without a deadline, after a look whether it still gives the same scores."""
         scorer = await waiting.compute(self.load)
-        is_due = scorer.may_change and not self._is_checked and not is_hurried
-        if self._contents is not None and is_due and scorer.calls_left > PAIRS_CHECKED:
-            self._is_checked = await check_unchanged(scorer, snapshot, dtype=self._contents().dtype, waiting=waiting)
+        is_due = scorer.may_change and not is_hurried and scorer.calls_left > PAIRS_CHECKED
+        if self._contents is not None and is_due and self._comparing.acquire(blocking=False):
+            is_compared = False
+            try:
+                dtype = self._contents().dtype
+                is_compared = await check_unchanged(scorer, snapshot, dtype=dtype, waiting=waiting)
+            finally:
+                if not is_compared:
+                    self._comparing.release()
         return scorer
 
     def _load(self) -> GuardedScorer:

@@ -136,8 +136,8 @@ class Searcher:
         own = replace(block, budget=max(1, block.budget - n_others))
         try:
             await run_rounds(method, own, snapshot.knowledge, runs, payments)
-            await repeat_best(runs, payments, n_best=n_best, n_times=repeats - 1)
-            await explore(runs, payments, among=among, share=share, seed=block.seed)
+            whole = await repeat_best(runs, payments, n_best=n_best, n_times=repeats - 1)
+            await explore(whole, payments, among=among, share=share, seed=block.seed)
         finally:
             expect_noise(runs, block.k, n_items=len(among), noise=scorer.noise.variance)
             seconds = (time.perf_counter() - started) / len(runs)
@@ -146,25 +146,29 @@ class Searcher:
                 again = self._watch.observe(meter.query, meter.positions, meter.exact_scores, version=snapshot.version)
                 if again is not None and not meter.n_cached:
                     scorer.noise.observe_again(*again)
-            answers.extend(_hits(run, snapshot, block, method, sign=scorer.sign, seconds=seconds) for run in runs)
+            found = partial(_hits, snapshot=snapshot, block=block, method=method, sign=scorer.sign, seconds=seconds)
+            answers.extend(await payments.waiting.finish(lambda: [found(run) for run in runs]))
             if self._log_settings.log_queries:
-                self._log(runs, snapshot)
+                await self._log(runs, snapshot, payments.waiting)
         return [run.meter.failure for run in runs if run.meter.failure is not None]
 
-    def _log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
+    async def _log(self, runs: Sequence[Run], snapshot: Snapshot, waiting: Waiting) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
+        try:
+            await waiting.finish(self._write_log, runs, snapshot)
+        except StorageError as error:
+            warnings.warn(f"the query log can't be written: {error}", AnncurWarning, stacklevel=5)
+
+    def _write_log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
         searches = []
         for meter in (run.meter for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
             searches.append(LoggedSearch(meter.query, scores, snapshot.version))
-        try:
-            self._backend.log(searches, most=self._log_settings.log_queries)
-        except StorageError as error:
-            warnings.warn(f"the query log can't be written: {error}", AnncurWarning, stacklevel=5)
+        self._backend.log(searches, most=self._log_settings.log_queries)
 
 
-def _hits(run: Run, snapshot: Snapshot, block: QueryBlock, method: Method, *, sign: float, seconds: float) -> Hits:
+def _hits(run: Run, *, snapshot: Snapshot, block: QueryBlock, method: Method, sign: float, seconds: float) -> Hits:
     positions, exact_scores = run.best(block.k, least=block.min_score)
     found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
     n_items = len(block.candidates(snapshot.knowledge))

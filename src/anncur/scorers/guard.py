@@ -8,78 +8,38 @@ from __future__ import annotations
 
 import logging
 import math
-import random
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, SupportsIndex
 
 from anncur.arrays import FloatVector
 from anncur.errors import (
     AnncurError,
     DeadlineError,
     FingerprintError,
-    InputError,
     RequestTooLargeError,
     ScorerBusyError,
     ScorerError,
     ScorerOutputError,
     ScorerRefusedError,
     SpendCapError,
+    TextTooLongError,
 )
 from anncur.items import Item, Query
-from anncur.numbers import number, whole_number
+from anncur.scorers.answers import checked_scores, described_pairs
 from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
 from anncur.scorers.cache import ScoreCache
+from anncur.scorers.limits import Shared
 from anncur.scorers.noise import Noise
-from anncur.scorers.pace import Pace, RateLimit, Slots
+from anncur.scorers.pace import Pace
+from anncur.scorers.rules import CallRules
 from anncur.waiting import BLOCKING, Waiting, is_async, run
 
 LOG = logging.getLogger("anncur")
 NOT_WORTH_RETRYING = (SpendCapError, FingerprintError, ScorerRefusedError, RequestTooLargeError)
+LONGEST_ASKED = 600.0  # seconds that a scorer may ask to wait before the next try
 PREPARED_AT_ONCE = 2048  # items; enough for a tokeniser to use its threads well
-
-
-@dataclass(frozen=True)
-class CallRules:
-    """How to ask a scorer.
-
-    `batch_size` is the most pairs in one request, and `concurrency` the most requests at once. A request that raises is
-    tried again up to `retries` times, after `retry_wait` seconds, doubled each time and at most `max_wait`, with
-    jitter, or when the scorer asks for it. `max_calls` caps the pairs that the scorer is ever asked for, retries
-    included: the cap on spend. `requests_per_minute` and `pairs_per_minute` are never exceeded. A scorer
-    that answers differently to the same pair is asked `repeats` times for the best items of a search."""
-
-    higher_is_better: bool = True
-    batch_size: int = 128
-    retries: int = 0
-    retry_wait: float = 0.5
-    max_wait: float = 30.0
-    max_calls: int | None = None
-    concurrency: int = 1
-    requests_per_minute: float | None = None
-    pairs_per_minute: float | None = None
-    repeats: int = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.higher_is_better, bool):
-            raise InputError(f"higher_is_better must be True or False, got {self.higher_is_better!r}")
-        least = {"batch_size": 1, "retries": 0, "max_calls": 1, "concurrency": 1, "repeats": 1}
-        for name in least.keys() - self._unlimited:  # kept as plain numbers, which any format can hold
-            object.__setattr__(self, name, int(whole_number(name, getattr(self, name), least=least[name])))
-        lowest = {"retry_wait": 0, "max_wait": 0, "requests_per_minute": 0.01, "pairs_per_minute": 1}
-        for name in lowest.keys() - self._unlimited:
-            object.__setattr__(self, name, number(name, getattr(self, name), least=lowest[name]))
-
-    @property
-    def _unlimited(self) -> set[str]:
-        limits = ("max_calls", "requests_per_minute", "pairs_per_minute")
-        return {name for name in limits if getattr(self, name) is None}
 
 
 class Deadline:
@@ -104,46 +64,6 @@ class Deadline:
         self._end += seconds
 
 
-class Spend:
-    """Counts the pairs that a scorer was asked for, whatever rules it is seen through."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.n_pairs = 0
-
-    def add(self, n_pairs: int, *, cap: int | None, fingerprint: str) -> None:
-        """Count more pairs, unless they would exceed the cap."""
-        with self._lock:
-            if cap is not None and self.n_pairs + n_pairs > cap:
-                raise SpendCapError(
-                    f"{n_pairs} more {_pairs(n_pairs)} would exceed the cap of {cap} {_pairs(cap)} for {fingerprint} "
-                    f"({self.n_pairs} {'was' if self.n_pairs == 1 else 'were'} scored); raise max_calls to continue"
-                )
-            self.n_pairs += n_pairs
-
-    def __reduce__(self) -> tuple[type[Spend], tuple[()]]:
-        return Spend, ()  # another process counts for itself
-
-
-class Shared:
-    """What counts for a scorer, whatever rules it is seen through: spend, pace, noise, limits, how much at once."""
-
-    def __init__(self) -> None:
-        self.spend = Spend()
-        self.pace = Pace()
-        self.noise = Noise()
-        self.slots = Slots()
-        self._limits: dict[tuple[str, float], RateLimit] = {}
-        self.most_pairs: float = math.inf  # in a request; fewer after one was too large
-
-    def limit(self, name: str, per_minute: float) -> RateLimit:
-        """The one limit of this kind."""
-        return self._limits.setdefault((name, per_minute), RateLimit(per_minute))
-
-    def __reduce__(self) -> tuple[type[Shared], tuple[()]]:
-        return Shared, ()  # another process counts for itself
-
-
 class GuardedScorer:
     """A scorer with its rules; safe to share between threads if the scorer is."""
 
@@ -156,14 +76,20 @@ class GuardedScorer:
         fingerprint: str | None = None,
         shared: Shared | None = None,
         cache: ScoreCache | None = None,
+        load_again: Callable[[], GuardedScorer] | None = None,
     ) -> None:
         self._scorer: Any = scorer
         self.name = name  # to load it by again, if it has one
         self._fingerprint = fingerprint
-        self._jitter = random.Random()
         self._shared = shared or Shared()
         self.cache = cache
         self.rules = rules
+        self._load_again = load_again  # by its name, in another process
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if self._load_again is None:
+            return super().__reduce_ex__(protocol)
+        return _loaded_again, (self._load_again, self.rules, self._fingerprint, self.cache)
 
     def with_rules(
         self, rules: CallRules, *, fingerprint: str | None = None, cache: ScoreCache | None = None
@@ -176,6 +102,7 @@ class GuardedScorer:
             fingerprint=fingerprint or self._fingerprint,
             shared=self._shared,
             cache=self.cache if cache is None else cache,
+            load_again=self._load_again,
         )
 
     @property
@@ -208,11 +135,6 @@ class GuardedScorer:
     def sign(self) -> float:
         """What our scores (higher is better) are multiplied with to give the scorer's own."""
         return 1.0 if self.rules.higher_is_better else -1.0
-
-    @property
-    def cache_path(self) -> Path | None:
-        """Of the cache of its scores, if it has one."""
-        return None if self.cache is None else self.cache.path
 
     @property
     def spent(self) -> dict[str, float]:
@@ -250,6 +172,14 @@ class GuardedScorer:
 
     async def ask(self, pairs: Sequence[Pair], *, waiting: Waiting, deadline: Deadline | None = None) -> FloatVector:
         """The exact scores of the pairs of one request: a finite float64 each, higher is better."""
+        try:
+            return await self._ask(pairs, waiting, deadline)
+        except TextTooLongError:
+            if deadline is not None:
+                deadline.check()
+            return await self._ask(pairs, waiting, deadline)
+
+    async def _ask(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
         for attempt in range(self.rules.retries):
             try:
                 return await self._request(pairs, waiting, deadline)
@@ -286,12 +216,12 @@ class GuardedScorer:
 
     async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
         remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
-        check = (lambda: None) if deadline is None else deadline.check
-        async with self._shared.slots.taken(self._most_at_once(waiting), waiting, check):
-            await self._keep_to_limits(len(pairs), waiting, deadline)
+        async with self._shared.slots.taken(self._most_at_once(waiting), waiting, at_most=_seconds_left(deadline)):
+            passing = self.rules.passing(len(pairs))
+            await self._shared.limits.keep(passing, waiting, at_most=_seconds_left(deadline))
             self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
             started = time.perf_counter()
-            with self._foreign(f"on {_described_pairs(pairs)}", remedy):
+            with self._foreign(f"on {described_pairs(pairs)}", remedy):
                 answer = await waiting.call(*self._asking(pairs))
                 if isinstance(answer, Iterator):
                     answer = list(answer)  # here, because a generator fails only when it is asked
@@ -311,21 +241,11 @@ class GuardedScorer:
     def _most_at_once(self, waiting: Waiting) -> float:
         """Requests under way. Whoever blocks has threads of his own if he wants several at once; a scorer that blocks
         while others await may not be made for threads."""
-        if self.rules.concurrency > 1:
+        if self.rules.concurrency is not None:
             return self.rules.concurrency
         function = self._scorer.score_pairs if self.mixes_queries else self._scorer.score
         is_alone = waiting is not BLOCKING and not is_async(getattr(self._scorer, "asked", function))
         return 1 if is_alone else math.inf
-
-    async def _keep_to_limits(self, n_pairs: int, waiting: Waiting, deadline: Deadline | None) -> None:
-        for name, n_passing in (("requests_per_minute", 1), ("pairs_per_minute", n_pairs)):
-            if (most := getattr(self.rules, name)) is not None:
-                left = math.inf if deadline is None else deadline.seconds_left
-                seconds = self._shared.limit(name, most).wait(n_passing, at_most=left)
-                if seconds is None:
-                    raise DeadlineError(f"the deadline comes before {name} allows another request")
-                if seconds > 0:
-                    await waiting.sleep(seconds)
 
     @contextmanager
     def _foreign(self, doing: str, remedy: str = "") -> Iterator[None]:
@@ -339,71 +259,26 @@ class GuardedScorer:
             raise ScorerError(message) from error
 
     async def _wait(self, attempt: int, failure: ScorerError, waiting: Waiting, deadline: Deadline | None) -> None:
-        asked = failure.retry_after if isinstance(failure, ScorerBusyError) else None
-        backoff = min(self.rules.max_wait, self.rules.retry_wait * 2**attempt)
-        backoff *= self._jitter.uniform(0.5, 1.0)  # so that parallel clients don't come back in step
-        LOG.warning("trying again in %.1f s: %s", wait := max(backoff, asked or 0.0), failure)
-        if deadline is not None and wait >= deadline.seconds_left:
+        asked = (failure.retry_after if isinstance(failure, ScorerBusyError) else None) or 0.0
+        seconds = max(self.rules.backoff(attempt), asked)
+        if deadline is not None and seconds >= deadline.seconds_left:
             raise DeadlineError("the deadline comes before the next try of the scorer") from failure
-        await waiting.sleep(wait)
+        if asked > LONGEST_ASKED:
+            raise ScorerBusyError(
+                f"{failure}; it asks to wait {asked:g} s, and no more than {LONGEST_ASKED:g} s are waited for: run the "
+                "same again then",
+                retry_after=asked,
+            ) from failure
+        LOG.warning("trying again in %.1f s: %s", seconds, failure)
+        await waiting.sleep(seconds)
 
 
-def checked_scores(answer: Any, pairs: Sequence[Pair], *, fingerprint: str) -> FloatVector:
-    """The scorer's answer as float64, or an error that names what is wrong with it."""
-    problem = f"the scorer {fingerprint} must return one finite number per pair"
-    try:
-        scores = _as_floats(answer)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ScorerOutputError(f"{problem}, got {_described(answer)}: {error}") from error
-    if scores.ndim == 2 and scores.shape[1] == 1:
-        scores = scores[:, 0]
-    if scores.ndim != 1:
-        raise ScorerOutputError(
-            f"{problem}, got an array of shape {scores.shape}; of a model with several outputs, pick one"
-        )
-    if len(scores) != len(pairs):
-        raise ScorerOutputError(f"{problem}, got {len(scores)} numbers for {len(pairs)} {_pairs(len(pairs))}")
-    if not np.isfinite(scores).all():
-        where = int(np.flatnonzero(~np.isfinite(scores))[0])
-        query, item = pairs[where]
-        raise ScorerOutputError(
-            f"{problem}, got {scores[where]} for item {item.id!a:.60} and query {query.marked_text!a:.60}"
-        )
-    return scores
+def _loaded_again(
+    load: Callable[[], GuardedScorer], rules: CallRules, fingerprint: str | None, cache: ScoreCache | None
+) -> GuardedScorer:
+    """What a pickled scorer becomes that has a name."""
+    return load().with_rules(rules, fingerprint=fingerprint, cache=cache)
 
 
-def _as_floats(answer: Any) -> FloatVector:
-    if hasattr(answer, "detach"):  # a torch tensor, perhaps on a GPU, perhaps bfloat16
-        answer = answer.detach().cpu().double().numpy()
-    elif isinstance(answer, (str, bytes, Mapping, Set)):
-        raise TypeError("not a list of numbers")
-    elif not isinstance(answer, np.ndarray):
-        answer = list(answer)
-    array = np.asarray(answer)
-    if array.dtype.kind == "O":
-        array = np.array([float(value) for value in _numbers_only(array)], dtype=np.float64)
-    if array.dtype.kind not in "fiub":
-        raise TypeError("not numbers")
-    return array.astype(np.float64)
-
-
-def _numbers_only(values: Any) -> Any:
-    for value in values:
-        if value is None or isinstance(value, (str, bytes)):
-            raise TypeError(f"{value!r} is not a number")
-        yield value
-
-
-def _pairs(n_pairs: int) -> str:
-    return "pair" if n_pairs == 1 else "pairs"
-
-
-def _described_pairs(pairs: Sequence[Pair]) -> str:
-    texts = {query.marked_text for query, _ in pairs}
-    of = f"{texts.pop()!a:.60}" if len(texts) == 1 else f"{len(texts)} queries"
-    return f"{len(pairs)} {_pairs(len(pairs))} of {of}"
-
-
-def _described(answer: Any) -> str:
-    shown = repr(answer)
-    return f"{type(answer).__name__} {shown if len(shown) <= 80 else shown[:79] + '…'}"
+def _seconds_left(deadline: Deadline | None) -> float:
+    return math.inf if deadline is None else deadline.seconds_left

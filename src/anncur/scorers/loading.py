@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from anncur.models.checkpoint import CARD
 from anncur.numbers import whole_number
 from anncur.scorers.base import ScorerLike, TokenScorer, as_scorer
 from anncur.scorers.cache import ScoreCache
-from anncur.scorers.guard import CallRules, GuardedScorer
+from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.rules import CallRules
 
 
 def load_scorer(
@@ -41,9 +43,10 @@ def load_scorer(
     True. `batch_size` is the most pairs in one request, by default the scorer's own or 128. For paid or flaky
     scorers: a request that raises, or answers with something other than numbers, is tried again `retries` times (0),
     first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
-    scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most requests at once (1),
-    and `requests_per_minute` and `pairs_per_minute` are kept ahead of time. `cache` is a file that keeps every score
-    that was ever paid for, so that it isn't paid for again. A scorer that answers
+    scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most requests at once in
+    all searches of the process (unless given, one in each search), and `requests_per_minute` and `pairs_per_minute` are
+    kept ahead of time. `cache` is a file that keeps every score that was ever paid for, so that it isn't paid for
+    again. A scorer that answers
     differently to the same pair, such as a judge that samples, is asked `repeats` times (1) for the best items of a
     search, within its budget, and the mean counts. `fingerprint` names the scorer, in the place of
     its own fingerprint or qualified name: stored scores are only ever mixed with those of a scorer of the same
@@ -80,8 +83,14 @@ def load_scorer(
         if isinstance(own, int) and own >= least:
             changes.setdefault(rule, own)
     name = str(source) if isinstance(source, (str, Path)) else ""
-    rules = CallRules(**changes)
-    return GuardedScorer(as_scorer(found), rules, name=name, fingerprint=fingerprint, cache=as_cache(cache))
+    return GuardedScorer(
+        as_scorer(found),
+        CallRules(**changes),
+        name=name,
+        fingerprint=fingerprint,
+        cache=as_cache(cache),
+        load_again=partial(load_scorer, source, threads=threads) if name else None,
+    )
 
 
 def as_cache(cache: str | Path | ScoreCache | None) -> ScoreCache | None:

@@ -21,12 +21,12 @@ class Meter:
         self.query = query
         self.items = items
         self.budget = budget
-        self.n_cached = 0  # of the calls, those that the cache answered
-        self.n_requests = 0  # that held a pair of this query
-        self.n_repeated = 0  # pairs that were scored again, beside the others
-        self.failure: ScorerError | None = None  # of its last request, when the scorer answers others
+        self.n_cached = 0  # pairs that the cache answered
+        self.n_requests = 0  # requests with a pair of this query that were answered
+        self.n_repeated = 0  # pairs that were scored again, each time they were
+        self.failure: ScorerError | None = None  # error of the last request, where the scorer answers other queries
         self._scored: dict[int, float] = {}  # position -> exact score
-        self._batches: list[tuple[Positions, FloatVector]] = []  # the same, in the order of payment
+        self._batches: list[tuple[Positions, FloatVector]] = []  # positions and exact scores, in the order of payment
         self._latest: dict[int, float] = {}  # position -> answer when it was asked for again
         self._means: dict[int, tuple[float, int]] = {}  # position -> mean of several answers, and their number
 

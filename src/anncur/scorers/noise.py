@@ -13,7 +13,7 @@ from anncur.arrays import FloatVector
 from anncur.scorers.stability import TOLERANCE
 
 LEAST_REPEATED = 4  # pairs, before a difference is taken for noise
-N_DRAWS = 64  # of true scores
+N_DRAWS = 64  # random draws of true scores
 
 
 class Noise:

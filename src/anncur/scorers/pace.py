@@ -1,28 +1,17 @@
-"""How fast a scorer answers, how often it may be asked, and by how many at once.
+"""How fast a scorer answers.
 
-A request takes `latency + pairs x seconds per pair`; both are estimated from the requests so far. Limits per minute are
-kept ahead of time, so that an endpoint has nothing to refuse."""
+A request takes `latency + pairs x seconds per pair`; both are estimated from the requests so far."""
 
 from __future__ import annotations
 
-import math
-import os
 import threading
-import time
 from bisect import bisect_right
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import numpy as np
-
-from anncur.waiting import Waiting
 
 DECAY = 0.9  # weight of what was known before each new request
 SAME_SIZE = 1e-3  # variance of sizes, in squared sizes, up to which they tell nothing of latency
 OUTLIER = 3.0  # times the expected time
-MINUTE = 60.0
-SLOT_SECONDS = 0.002  # between looks for a free place; little beside a request that is worth several at once
 
 
 class Pace:
@@ -78,67 +67,3 @@ class Pace:
 
     def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
         return Pace, ()  # another process measures for itself
-
-
-class Slots:
-    """Places for requests that are under way, shared by all searches of a process. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._n_taken = 0
-
-    @asynccontextmanager
-    async def taken(self, most: float, waiting: Waiting, check: Callable[[], None]) -> AsyncIterator[None]:
-        """Hold one of `most` places, after waiting for it; `check` may refuse to wait any longer."""
-        while not self._take(most):
-            check()
-            await waiting.sleep(SLOT_SECONDS)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._n_taken -= 1
-
-    def _take(self, most: float) -> bool:
-        with self._lock:
-            if self._pid != os.getpid():  # requests of the process before a fork are not ours
-                self._pid, self._n_taken = os.getpid(), 0
-            is_free = self._n_taken < most
-            self._n_taken += is_free
-            return is_free
-
-
-class RateLimit:
-    """Lets at most `per_minute` pass in any minute; if that is below one, one in as many minutes as it takes.
-    Thread-safe."""
-
-    def __init__(self, per_minute: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.per_minute = per_minute
-        self._most, self._window = max(1.0, per_minute), MINUTE / min(1.0, per_minute)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._passed: deque[tuple[float, int]] = deque()  # when, and how many, within the last window
-        self._n_passed = 0
-
-    def wait(self, n_wanted: int, *, at_most: float = math.inf) -> float | None:
-        """Seconds to wait before these may pass, which then count as passed at that moment; None, and nothing counts,
-        where that is longer than `at_most`. More than a minute allows pass alone."""
-        with self._lock:
-            now = self._clock()
-            while self._passed and self._passed[0][0] <= now - self._window:
-                self._n_passed -= self._passed.popleft()[1]
-            moment, n_left = now, self._n_passed
-            for when, n_passed in self._passed:
-                if n_left + n_wanted <= self._most:
-                    break
-                moment, n_left = when + self._window, n_left - n_passed
-            moment = max(moment, now, self._passed[-1][0] if self._passed else now)
-            if moment - now >= at_most:
-                return None
-            self._passed.append((moment, n_wanted))
-            self._n_passed += n_wanted
-            return moment - now
-
-    def __reduce__(self) -> tuple[type[RateLimit], tuple[float]]:
-        return RateLimit, (self.per_minute,)

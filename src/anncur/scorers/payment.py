@@ -17,16 +17,24 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
-from anncur.errors import DeadlineError, RequestTooLargeError, ScorerError
+from anncur.errors import (
+    DeadlineError,
+    FingerprintError,
+    RequestTooLargeError,
+    ScorerAccessError,
+    ScorerError,
+    SpendCapError,
+)
 from anncur.items import Items, Query
 from anncur.scorers.base import Pair
-from anncur.scorers.guard import NOT_WORTH_RETRYING, Deadline, GuardedScorer
+from anncur.scorers.guard import Deadline, GuardedScorer
 from anncur.scorers.meter import Meter
 from anncur.waiting import BLOCKING, Job, Waiting, run
 
 FIRST_TIMED_BATCH = 8  # pairs; small, because before it nothing is known of the scorer's pace
-SHARE_OF_TIME_LEFT = 0.8  # that a request is expected to take at most: estimates may be wrong
+SHARE_OF_TIME_LEFT = 0.8  # most of the time left that a request is expected to take: estimates may be wrong
 FAILURES_IN_A_ROW = 3  # queries, after which it is the scorer that fails
+FATAL = (SpendCapError, FingerprintError, ScorerAccessError)  # no other query would be answered
 
 T = TypeVar("T")
 Want: TypeAlias = tuple[Meter, Positions]
@@ -84,7 +92,7 @@ class Payments:
         by_query = n_queries * math.ceil(n_pairs / most)
         n_requests = math.ceil(n_in_all / most) if self._scorer.mixes_queries else by_query
         seconds = self._scorer.pace.seconds(math.ceil(n_in_all / n_requests))
-        return None if seconds is None else math.ceil(n_requests / self._scorer.rules.concurrency) * seconds
+        return None if seconds is None else math.ceil(n_requests / self._scorer.rules.at_once) * seconds
 
     def seconds_left(self) -> float:
         """Until the deadline; infinite without one."""
@@ -99,19 +107,19 @@ class Payments:
         if not queue:
             return
         n_requests = math.ceil(len(queue) / self._scorer.most_pairs) if self._scorer.mixes_queries else len(queue)
-        at_once = min(self._scorer.rules.concurrency, n_requests)
+        at_once = min(self._scorer.rules.at_once, n_requests)
         await self.waiting.each(self._jobs(queue), at_once=at_once)
 
-    async def pay_again(self, wants: Sequence[Want]) -> None:
-        """Have the scorer answer again to pairs that were scored, past any cache."""
+    async def pay_again(self, wants: Sequence[Want]) -> list[ScorerError | None]:
+        """Have the scorer answer again to pairs that were scored, past any cache; what fails for each query."""
         again = [(Meter(meter.query, meter.items, budget=len(positions)), positions) for meter, positions in wants]
         try:
             await Payments(self._scorer, deadline=self._deadline, waiting=self.waiting, uses_cache=False).pay(again)
         finally:
             for (meter, _), (answered, _) in zip(wants, again, strict=True):
-                meter.failure = answered.failure
                 meter.n_requests += answered.n_requests
                 self._scorer.noise.observe_again(*meter.average(answered.positions, answered.exact_scores))
+        return [answered.failure for answered, _ in again]
 
     def _from_cache(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Record what the cache has; the others."""
@@ -134,7 +142,7 @@ class Payments:
         """The most pairs for the next request; under a deadline as many as the scorer can answer in time."""
         most = min(n_left, self._scorer.most_pairs)
         if self._deadline is None:
-            return math.ceil(n_left / math.ceil(n_left / most)) if self._scorer.rules.concurrency > 1 else most
+            return math.ceil(n_left / math.ceil(n_left / most)) if self._scorer.rules.at_once > 1 else most
         self.check_deadline()
         first = min(most, FIRST_TIMED_BATCH)
         time_left = SHARE_OF_TIME_LEFT * self._deadline.seconds_left
@@ -145,8 +153,7 @@ class Payments:
             raise DeadlineError("the deadline comes before another request would be answered")
         return affordable
 
-    async def _request(self, batch: Sequence[Wanted], *, is_part: bool = False) -> None:
-        """Ask for a batch; `is_part` is one of a request that was too large."""
+    async def _request(self, batch: Sequence[Wanted]) -> None:
         batch = [(meter, position) for meter, position in batch if meter.failure is None]
         if not batch:
             return
@@ -155,11 +162,8 @@ class Payments:
             pairs = await self.waiting.compute(_pairs, batch)
             exact_scores = await self._scorer.ask(pairs, waiting=self.waiting, deadline=self._deadline)
         except RequestTooLargeError as error:
-            if len(batch) == 1:
-                batch[0][0].failure = error
-            for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-                await self._request(half, is_part=True)
-        except NOT_WORTH_RETRYING:
+            await (self._split(batch) if len(batch) > 1 else self._blame(batch, error))
+        except FATAL:
             raise
         except ScorerError as error:
             await self._blame(batch, error)
@@ -167,8 +171,15 @@ class Payments:
             with self._recording:
                 self._n_failed, self._has_scored = 0, True
                 _record(batch, exact_scores.tolist(), is_cached=False)
-            if is_part:
-                self._scorer.ask_for_fewer(len(batch))
+
+    async def _split(self, batch: Sequence[Wanted]) -> None:
+        """Ask for both halves of a batch that was too large. Where one fails, a single pair may be to blame, and later
+        requests stay as large as they are."""
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            await self._request(half)
+        if all(meter.failure is None for meter, _ in batch):
+            self._scorer.ask_for_fewer(len(batch) - middle)
 
     async def _blame(self, batch: Sequence[Wanted], error: ScorerError) -> None:
         """Find out which query it is that fails."""

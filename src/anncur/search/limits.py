@@ -36,7 +36,6 @@ class Limits:
             whole_number("max_budget", self.max_budget, least=1)
             if self.target_recall is None:
                 raise InputError("max_budget goes with target_recall; without it, give budget")
-
         if self.max_rounds is not None:
             whole_number("max_rounds", self.max_rounds, least=1)
         if self.min_score is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -16,7 +17,7 @@ import numpy as np
 
 from anncur.arrays import FloatVector, Positions
 from anncur.candidates import Candidates
-from anncur.errors import DeadlineError, InputError, ScorerError
+from anncur.errors import AnncurWarning, DeadlineError, InputError, ScorerError
 from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
 from anncur.scorers.noise import agreement
@@ -24,7 +25,7 @@ from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import blas_threads_for
 
-USUAL_WIDTH = 256  # of item vectors, which embeddings have without any anchor query
+USUAL_WIDTH = 256  # width of item vectors that come from embeddings, without any anchor query
 AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer is noisy
 
 
@@ -138,15 +139,29 @@ def n_repeated(k: int, budget: int, repeats: int) -> int:
     return min(AGAIN_PER_K * k, budget // 2 // (repeats - 1), max(0, budget - k) // (repeats - 1)) if repeats > 1 else 0
 
 
-async def repeat_best(runs: Sequence[Run], payments: Payments, *, n_best: int, n_times: int) -> None:
-    """Have the best items of each run scored again, so that no lucky answer decides. What the deadline cuts off is
-    left."""
+async def repeat_best(runs: Sequence[Run], payments: Payments, *, n_best: int, n_times: int) -> list[Run]:
+    """Have the best items of each run scored again, so that no lucky answer decides; the runs for which all was scored.
+    What the deadline cuts off or the scorer fails for is left: an answer is complete with the scores that came."""
+    whole = [run for run in runs if not run.is_cut and run.meter.calls and run.meter.failure is None]
     for _ in range(n_times if n_best else 0):
-        whole = [run for run in runs if not run.is_cut and run.meter.calls and run.meter.failure is None]
         try:
-            await payments.pay_again([(run.meter, run.best(n_best)[0]) for run in whole])
+            failures = await payments.pay_again([(run.meter, run.best(n_best)[0]) for run in whole])
         except DeadlineError:
-            return
+            return []
+        except ScorerError as error:
+            _warn_of_repeats([error])
+            return []
+        _warn_of_repeats(failures)
+        whole = [run for run, failure in zip(whole, failures, strict=True) if failure is None]
+    return whole
+
+
+def _warn_of_repeats(failures: Sequence[ScorerError | None]) -> None:
+    first = next((failure for failure in failures if failure is not None), None)
+    if first is not None:
+        warnings.warn(
+            f"the best items weren't scored again as often as repeats=… asks for: {first}", AnncurWarning, stacklevel=2
+        )
 
 
 def expect_noise(runs: Sequence[Run], k: int, *, n_items: int, noise: float) -> None:

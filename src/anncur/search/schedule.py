@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LEAST_ROUNDS = 3  # unless the user or a deadline allows fewer: below, recall falls by points
-SLOWDOWN = 3.0  # times as long as one round of everything: what more rounds may cost
-NEGLIGIBLE = 0.1  # seconds that they may always cost each query
+SLOWDOWN = 3.0  # times as long as one round of all pairs: what more rounds may cost
+NEGLIGIBLE = 0.1  # seconds that more rounds may always cost each query
 CONSIDERED = range(40, 1, -1)  # numbers of rounds
 UNLIMITED = 2**31
 

@@ -14,19 +14,26 @@ from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from anncur.errors import (
+    DeadlineError,
     RequestTooLargeError,
+    ScorerAccessError,
     ScorerBusyError,
     ScorerError,
     ScorerOutputError,
     ScorerRefusedError,
+    SpendCapError,
+    TextTooLongError,
     TruncationWarning,
 )
 from anncur.items import Item, Query
+from anncur.scorers.guard import Deadline, GuardedScorer
 from anncur.scorers.http import open_endpoint
 from anncur.scorers.http.formats import COHERE, TEI, PairEndpoint, RerankEndpoint
+from anncur.scorers.loading import load_scorer
 from endpoints import SPOKEN, Answer, Asked, FakeEndpoint, Spoken, honest, score_of, serve
 
 pytestmark = pytest.mark.slow  # the whole of it takes seconds
@@ -212,8 +219,17 @@ def test_the_wait_that_the_endpoint_asks_for_is_read(headers: dict[str, str], se
 
 def test_a_quota_that_is_used_up_is_not_worth_another_try() -> None:
     body = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
-    with serve(lambda _: Answer(body, 429)) as endpoint, pytest.raises(ScorerRefusedError, match="quota"):
+    with serve(lambda _: Answer(body, 429)) as endpoint, pytest.raises(ScorerAccessError, match="quota"):
         score(opened(SPOKEN["jina"], endpoint))
+
+
+def test_a_certificate_that_cant_be_verified_closes_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unverified(*_: object, **__: object) -> None:
+        raise httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
+
+    monkeypatch.setattr(httpx.AsyncClient, "post", unverified)
+    with pytest.raises(ScorerAccessError, match="SSL_CERT_FILE"):
+        score(RerankEndpoint(TEI, "", "https://localhost:1"))
 
 
 def test_an_endpoint_that_isnt_there_is_worth_another_try(spoken: Spoken) -> None:
@@ -275,6 +291,7 @@ def test_a_request_that_the_endpoint_will_never_answer_is_refused_in_its_own_wor
     with pytest.raises(ScorerRefusedError, match=rf"HTTP {status}\): no such model: x") as caught:
         score(opened(spoken, endpoint))
     assert len(str(caught.value)) < 450
+    assert isinstance(caught.value, ScorerAccessError) == (status not in {400, 422})
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 400])
@@ -292,6 +309,7 @@ def test_a_key_is_in_no_message_repr_fingerprint_or_pickle(
     with pytest.raises(ScorerError) as caught:
         score(scorer)
     if status in {401, 403}:
+        assert isinstance(caught.value, ScorerAccessError)
         assert f"set the environment variable {spoken.key_name}" in str(caught.value)
     shown = f"{caught.value} {caught.value!r} {scorer!r} {scorer.fingerprint} {vars(scorer)} {caplog.text}"
     assert KEY not in shown
@@ -310,18 +328,54 @@ def test_a_key_that_comes_back_as_a_score_is_not_shown(monkeypatch: pytest.Monke
     assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize("spoken", TOO_LONG, indirect=True)
-def test_a_text_that_is_too_long_is_sent_again_to_be_cut_and_warned_of_once(
-    spoken: Spoken, endpoint: FakeEndpoint
-) -> None:
+@pytest.fixture
+def refusing(spoken: Spoken, endpoint: FakeEndpoint) -> FakeEndpoint:
+    """An endpoint that refuses every text as too long, unless it may cut it."""
     whole, refused = endpoint.reply, TOO_LONG[spoken.name.partition(":")[0]]
     endpoint.reply = lambda asked: whole(asked) if cuts(asked) else refused
-    scorer = opened(spoken, endpoint)
+    return endpoint
+
+
+def guarded(scorer: RerankEndpoint, **rules: Any) -> GuardedScorer:
+    return load_scorer(scorer, **rules)
+
+
+def posted(endpoint: FakeEndpoint) -> list[Asked]:
+    return [asked for asked in endpoint.asked if asked.body]
+
+
+@pytest.mark.parametrize("spoken", TOO_LONG, indirect=True)
+def test_a_text_that_is_too_long_is_sent_again_to_be_cut_and_warned_of_once(
+    spoken: Spoken, refusing: FakeEndpoint
+) -> None:
+    scorer = opened(spoken, refusing)
     with pytest.warns(TruncationWarning, match=r"item 'b', with 37 characters; split"):
-        assert score(scorer) == expected()
-    assert [cuts(asked) for asked in endpoint.asked] == [False, True]
+        assert guarded(scorer).score(QUERY, ITEMS).tolist() == expected()
+    assert [cuts(asked) for asked in posted(refusing)] == [False, True]
+    assert scorer.n_truncated == 1
+
+
+@pytest.mark.parametrize("spoken", TOO_LONG, indirect=True)
+@pytest.mark.filterwarnings("ignore::anncur.TruncationWarning")
+def test_after_a_text_that_was_too_long_all_are_sent_to_be_cut_at_once(spoken: Spoken, refusing: FakeEndpoint) -> None:
+    scorer = opened(spoken, refusing)
+    with pytest.raises(TextTooLongError):
+        score(scorer)
     assert score(scorer) == expected()
-    assert scorer.n_truncated == 2
+    assert score(scorer, ITEMS[2:]) == expected(ITEMS[2:])
+    assert [cuts(asked) for asked in posted(refusing)] == [False, True, True]
+    assert scorer.n_truncated == 1, "a shorter text probably wasn't cut"
+    with pytest.raises(TextTooLongError):
+        score(pickle.loads(pickle.dumps(scorer)))
+
+
+@pytest.mark.parametrize("spoken", TOO_LONG, indirect=True)
+def test_a_text_that_is_sent_again_counts_towards_every_limit(spoken: Spoken, refusing: FakeEndpoint) -> None:
+    with pytest.raises(SpendCapError):
+        guarded(opened(spoken, refusing), max_calls=5).score(QUERY, ITEMS)
+    with pytest.raises(DeadlineError, match="requests_per_minute"):
+        guarded(opened(spoken, refusing), requests_per_minute=1).score(QUERY, ITEMS, deadline=Deadline(30.0))
+    assert len(posted(refusing)) == 2
 
 
 def cuts(asked: Asked) -> bool:
@@ -334,8 +388,8 @@ def test_a_text_that_is_refused_even_when_cut_is_an_error_after_one_more_request
     with serve(lambda _: TOO_LONG[format_name]) as endpoint:
         scorer = opened(SPOKEN[format_name], endpoint)
         with pytest.raises(ScorerRefusedError):
-            score(scorer)
-    assert len(endpoint.asked) == 2
+            guarded(scorer).score(QUERY, ITEMS)
+    assert len(posted(endpoint)) == 2
     assert scorer.n_truncated == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anncur.errors import InputError, RequestTooLargeError, ScorerOutputError, ScorerRefusedError
+from anncur.errors import InputError, RequestTooLargeError, ScorerAccessError, ScorerOutputError, ScorerRefusedError
 from anncur.items import Item, Query
 from anncur.scorers.http import open_endpoint
 from anncur.scorers.http.judge import DEFAULT_PROMPT, Judge
@@ -150,7 +150,7 @@ def test_an_answer_without_choices_is_refused(body: bytes, answers: Any) -> None
 def test_a_model_without_logprobs_is_refused_with_the_name_of_the_judge_that_grades(answer: Answer) -> None:
     with (
         serve(lambda _: answer) as endpoint,
-        pytest.raises(ScorerRefusedError, match=f"judge-grade:m@{endpoint.url}"),
+        pytest.raises(ScorerAccessError, match=f"judge-grade:m@{endpoint.url}"),
     ):
         judged(Judge("m", endpoint.url))
     assert len(endpoint.asked) == 1
@@ -197,10 +197,10 @@ def test_a_grade_that_ran_out_of_tokens_says_so() -> None:
 def picky(asked: Asked) -> Answer:
     """A reasoning model: no temperature, and another name for the tokens."""
     if "max_tokens" in asked.body:
-        said = (
+        message = (
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
         )
-        return Answer({"error": {"message": said}}, 400)
+        return Answer({"error": {"message": message}}, 400)
     if "temperature" in asked.body:
         return Answer(
             {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model."}}, 400
@@ -232,8 +232,8 @@ def test_many_pairs_at_once_survive_the_change_of_options() -> None:
 
 
 def test_an_option_that_is_refused_under_both_names_is_an_error() -> None:
-    said = {"error": {"message": "temperature, max_tokens and max_completion_tokens must go"}}
-    with serve(lambda _: Answer(said, 400)) as endpoint, pytest.raises(ScorerRefusedError, match="must go"):
+    refusal = {"error": {"message": "temperature, max_tokens and max_completion_tokens must go"}}
+    with serve(lambda _: Answer(refusal, 400)) as endpoint, pytest.raises(ScorerRefusedError, match="must go"):
         judged(Judge("m", endpoint.url, answers="grade"))
     assert len(endpoint.asked) == 3
 
@@ -261,10 +261,10 @@ def test_fingerprints_tell_models_prompts_and_ways_of_answering_apart_but_not_se
 
 def test_a_judges_key_is_in_no_message_repr_or_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    said = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
-    with serve(lambda _: Answer(said, 401)) as endpoint:
+    refusal = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
+    with serve(lambda _: Answer(refusal, 401)) as endpoint:
         judge = Judge("m", endpoint.url)
-        with pytest.raises(ScorerRefusedError, match="set the environment variable OPENAI_API_KEY") as caught:
+        with pytest.raises(ScorerAccessError, match="set the environment variable OPENAI_API_KEY") as caught:
             judged(judge)
     assert KEY not in f"{caught.value} {judge!r} {vars(judge)}"
     assert KEY.encode() not in pickle.dumps(judge)

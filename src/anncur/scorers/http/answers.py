@@ -43,6 +43,7 @@ class Tally:
     def __init__(self) -> None:
         self.spent: Counter[str] = Counter()
         self.n_truncated = 0
+        self.too_long = math.inf  # characters of the shortest pair that was refused as too long
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Tally], tuple[()]]:
@@ -54,6 +55,11 @@ class Tally:
         if number is not None and number > 0:
             with self._lock:
                 self.spent[unit] += math.ceil(number)
+
+    def add_too_long(self, n_characters: int) -> None:
+        """Take in the longest pair of a request that was refused because a text was too long."""
+        with self._lock:
+            self.too_long = min(self.too_long, n_characters)
 
     def add_truncated(self, warning: str) -> None:
         """Count a request with a text that was cut; the first one warns."""

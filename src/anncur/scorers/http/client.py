@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from anncur.errors import (
     InputError,
     RequestTooLargeError,
+    ScorerAccessError,
     ScorerBusyError,
     ScorerError,
     ScorerOutputError,
@@ -41,6 +42,7 @@ Opened: TypeAlias = "dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, As
 TIMEOUT = 60.0  # seconds without a byte; large batches on a CPU take many
 CONNECT_TIMEOUT = 10.0  # seconds
 BUSY = {408, 409, 424, 425, 429}  # and all from 500; 424 is what text-embeddings-inference says when its model failed
+OF_ONE_REQUEST = {400, 413, 422}  # others may be answered; where any other status refuses one, it refuses all
 SHORTEST_KEY = 8  # characters
 TOO_MANY = re.compile(
     r"batch size|too many (documents|texts|inputs|items|pairs)|at most \d+ (documents|texts|inputs|items)"
@@ -112,10 +114,11 @@ class Client:
 
     def refusal(self, reply: Reply, remedy: str = "") -> ScorerError:
         """The error for a reply that is no answer."""
-        said = f"the endpoint {self.url} refused the request (HTTP {reply.status}): {shortened(reply.message)}"
+        message = f"the endpoint {self.url} refused the request (HTTP {reply.status}): {shortened(reply.message)}"
         if reply.refuses(TOO_MANY) or (reply.status == 413 and not is_too_long(reply)):
-            return RequestTooLargeError(f"{said}; send fewer pairs at once: load_scorer(…, batch_size=…)")
-        return ScorerRefusedError(f"{said}; {remedy or self._remedy(reply.status)}")
+            return RequestTooLargeError(f"{message}; send fewer pairs at once: load_scorer(…, batch_size=…)")
+        kind = ScorerRefusedError if reply.status in OF_ONE_REQUEST else ScorerAccessError
+        return kind(f"{message}; {remedy or self._remedy(reply.status)}")
 
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -178,7 +181,7 @@ class Client:
         if isinstance(error, httpx.DecodingError):
             return ScorerOutputError(f"the answer of the endpoint {self.url} can't be decoded: {shortened(reason)}")
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            return ScorerRefusedError(
+            return ScorerAccessError(
                 f"the certificate of the endpoint {self.url} can't be verified: {shortened(reason)}; for one of your "
                 "own, name its file in the environment variable SSL_CERT_FILE"
             )

@@ -6,12 +6,14 @@ finite number for each text is an error."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
-from anncur.errors import ScorerOutputError
+from anncur.errors import ScorerOutputError, TextTooLongError
 from anncur.items import Item, Query
 from anncur.scorers.http.answers import Reply, Tally, field_of, finite, kind_of, parsed
 from anncur.scorers.http.client import TIMEOUT, Client, is_too_long
@@ -112,7 +114,7 @@ class RerankEndpoint:
     """Scores the items of one query with one request.
 
     `spent` counts the endpoint's own unit, as it reports it. `n_truncated` counts requests with a text that was cut, or
-    probably was: the endpoint is asked to refuse such a text, and only then to truncate it."""
+    probably was: the endpoint is asked to refuse such a text, and to truncate from the first one on."""
 
     concurrency = 8
     retries = 5
@@ -161,21 +163,25 @@ class RerankEndpoint:
     async def _send(self, query_texts: str | list[str], items: Sequence[Item]) -> list[float]:
         if not items:
             return []
-        wire = self._wire
+        wire, cuts = self._wire, self._tally.too_long < math.inf
         body: dict[str, Any] = {"model": self._model} if wire.has_model else {}
         body |= {wire.queries_field: query_texts, wire.items_field: [item.full_text for item in items], **wire.options}
-        reply = await self._client.post(wire.path, {**body, **wire.uncut})
-        is_cut = bool(wire.cut) and is_too_long(reply)
-        if is_cut:
-            reply = await self._client.post(wire.path, {**body, **wire.cut})
+        reply = await self._client.post(wire.path, {**body, **(wire.cut if cuts else wire.uncut)})
+        if wire.cut and not cuts and is_too_long(reply):
+            self._tally.add_too_long(_longest(query_texts, items))
+            raise TextTooLongError(f"the endpoint {self._client.url} refused a text as too long for its model")
         if not reply.is_answer:
             raise self._client.refusal(reply)
         scores = self._scores(reply, len(items))
-        if is_cut:
-            self._notice(items, "the endpoint refused a text as too long for its model")
-        elif wire.max_tokens and max(len(item.full_text) for item in items) > CHARACTERS_PER_TOKEN * wire.max_tokens:
-            self._notice(items, f"the endpoint reads {wire.max_tokens} tokens of an item, and some have probably more")
+        self._count_truncated(query_texts, items)
         return scores
+
+    def _count_truncated(self, query_texts: str | list[str], items: Sequence[Item]) -> None:
+        most = self._wire.max_tokens
+        if _longest(query_texts, items) >= self._tally.too_long:
+            self._notice(items, "the endpoint refused a text as too long for its model")
+        elif most and max(len(item.full_text) for item in items) > CHARACTERS_PER_TOKEN * most:
+            self._notice(items, f"the endpoint reads {most} tokens of an item, and some have probably more")
 
     def _scores(self, reply: Reply, n_items: int) -> list[float]:
         answer = parsed(reply, self._client.url)
@@ -220,6 +226,12 @@ class PairEndpoint(RerankEndpoint):
     async def score_pairs(self, pairs: Sequence[tuple[Query, Item]]) -> list[float]:
         """One score per pair, in their order."""
         return await self._send([query.marked_text for query, _ in pairs], [item for _, item in pairs])
+
+
+def _longest(query_texts: str | list[str], items: Sequence[Item]) -> int:
+    """Characters of the longest pair."""
+    queries = repeat(query_texts, len(items)) if isinstance(query_texts, str) else query_texts
+    return max(len(query) + len(item.full_text) for query, item in zip(queries, items, strict=True))
 
 
 def scores_in_order(results: Any, n_items: int, *, score_field: str, url: str) -> list[float]:

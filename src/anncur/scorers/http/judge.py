@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from anncur.errors import InputError, RequestTooLargeError, ScorerError, ScorerOutputError, ScorerRefusedError
+from anncur.errors import InputError, RequestTooLargeError, ScorerAccessError, ScorerError, ScorerOutputError
 from anncur.items import Item, Query
 from anncur.numbers import whole_number
 from anncur.scorers.http.answers import Reply, Tally, field_of, finite, parsed, shortened
@@ -136,8 +136,8 @@ class Judge:
             return self._no_logprobs(shortened(reply.message))
         return self._client.refusal(reply)
 
-    def _no_logprobs(self, reason: str) -> ScorerRefusedError:
-        return ScorerRefusedError(
+    def _no_logprobs(self, reason: str) -> ScorerAccessError:
+        return ScorerAccessError(
             f"the model {self._model} gives no logprobs ({reason}); let it give grades: "
             f"judge-grade:{self._model}@{self._client.url}, in Python Judge(…, answers='grade')"
         )
@@ -161,14 +161,14 @@ class Judge:
 
     def _grade(self, answer: Any) -> float:
         text = field_of(answer, "choices", 0, "message", "content")
-        said = text.rpartition("</think>")[2] if isinstance(text, str) else ""
-        numbers = _NUMBER.findall(said)
+        grade = text.rpartition("</think>")[2] if isinstance(text, str) else ""
+        numbers = _NUMBER.findall(grade)
         if len(numbers) == 1 and numbers[0] in GRADES:
             return float(numbers[0])
         is_cut = field_of(answer, "choices", 0, "finish_reason") == "length"
         remedy = "; it ran out of tokens: pass Judge(…, max_tokens=…)" if is_cut else ""
         raise ScorerOutputError(
-            f"the judge {self._model} must answer with one integer from 0 to {HIGHEST_GRADE}, got {said!a:.80}{remedy}"
+            f"the judge {self._model} must answer with one integer from 0 to {HIGHEST_GRADE}, got {grade!a:.80}{remedy}"
         )
 
 

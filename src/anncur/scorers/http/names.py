@@ -24,10 +24,10 @@ def open_endpoint(name: str) -> RerankEndpoint | Judge | None:
     """The scorer that an endpoint's name stands for; None where it isn't the name of an endpoint.
 
     Keys come from environment variables, and one that is missing is an error right away."""
-    format_name, colon, rest = name.partition(":")
+    format_name, colon, place = name.partition(":")
     if not colon or format_name not in _FORMS:
         return None
-    model, url = _parts(format_name, rest)
+    model, url = _parts(format_name, place)
     if format_name in _RERANK:
         return RerankEndpoint(_RERANK[format_name], model, url)
     if format_name == VLLM_SCORE.name:
@@ -35,11 +35,11 @@ def open_endpoint(name: str) -> RerankEndpoint | Judge | None:
     return Judge(model, url, answers="grade" if format_name == "judge-grade" else "logprobs")
 
 
-def _parts(format_name: str, rest: str) -> tuple[str, str]:
+def _parts(format_name: str, place: str) -> tuple[str, str]:
     """The model and the URL; the error doesn't show them, because a URL may hold a password."""
     if format_name == "tei":
-        return "", _required(rest, format_name)
-    model, at, url = rest.partition("@http")
+        return "", _required(place, format_name)
+    model, at, url = place.partition("@http")
     if not model.strip() or ("@" in model and not at):
         raise _malformed(format_name)
     has_public_url = format_name in _RERANK and _RERANK[format_name].public_url
