@@ -34,6 +34,7 @@ from anncur.cli.options import (
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
 from anncur.index.index import Index
+from anncur.vectors.engines import EXACT, NAMES
 
 
 def build(
@@ -64,6 +65,7 @@ def build(
         str,
         typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
+    vectors: Annotated[str, typer.Option("--vectors", help=f"Who ranks all items: {', '.join(NAMES)}.")] = EXACT,
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
     items_per_chunk: Annotated[int | None, typer.Option("--items-per-chunk", help="Items in one unit of work.")] = None,
     shard: Annotated[
@@ -105,6 +107,7 @@ def build(
             embeddings=read_embeddings(embeddings),
             embed_queries=embed_queries,
             anchor_method=anchor_method,
+            vectors=vectors,
             dtype=dtype,
             items_per_chunk=items_per_chunk,
             shard=_parse_shard(shard),
@@ -118,6 +121,9 @@ def build(
     elif index.is_complete:
         command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
         console().print(f"{out} is ready; {n_pairs:,} pairs scored. Try: {command}", markup=False, soft_wrap=True)
+        if vectors != EXACT:
+            found = f"{vectors} finds {index.engine_recall():.1%} of the items that an exact ranking has at its top."
+            console().print(found, markup=False, soft_wrap=True)
     else:
         message = f"This shard of {out} is done with {n_pairs:,} pairs; others are still missing."
         console().print(message, markup=False, soft_wrap=True)

@@ -30,6 +30,7 @@ class Contents:
     higher_is_better: bool
     dtype: str
     retrievers: tuple[str, ...]
+    vectors: str
     n_bytes: int
 
 

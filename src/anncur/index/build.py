@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.payment import score_again
 from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ItemsAt, ScoreMatrix
+from anncur.vectors.engines import Engine
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
 
@@ -32,6 +33,7 @@ class BuildSettings:
     seed: int = 0
     dtype: str = "float32"
     items_per_chunk: int | None = None
+    engine: Engine = field(default_factory=Engine)
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,7 @@ from anncur.storage.segments import (
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
 from anncur.tuning.held_out import HeldScores
+from anncur.vectors.engines import Engine
 
 Read = TypeVar("Read")
 
@@ -94,9 +95,15 @@ class FolderBackend:
     """An index in a folder. Writers hold a lock, readers never wait."""
 
     def __init__(
-        self, folder: Path, retrievers: Mapping[str, Retriever] | None = None, *, is_refreshed: bool = False
+        self,
+        folder: Path,
+        retrievers: Mapping[str, Retriever] | None = None,
+        *,
+        engine: Engine | None = None,
+        is_refreshed: bool = False,
     ) -> None:
         self.folder = folder
+        self.engine = engine  # None for the one that it was built with
         self.own_retrievers = dict(retrievers or {})
         self._query_log = FolderQueryLog(folder)
         self._loaded = LoadedSegments(keeps_encoded=is_refreshed)
@@ -330,6 +337,7 @@ class FolderBackend:
             retrievers=retrievers,
             encoded=version.encoded(retrievers),
             metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
+            engine=self.engine or Engine(version.manifest.vectors),
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),
         )
@@ -384,6 +392,7 @@ def _contents(version: Version) -> Contents:
         higher_is_better=manifest.higher_is_better,
         dtype=manifest.dtype,
         retrievers=manifest.retrievers,
+        vectors=manifest.vectors,
         n_bytes=sum(record.size for record in manifest.files.values()),
     )
 

@@ -254,6 +254,7 @@ def _first_manifest(
         ranks_shape=(),
         files={},
         embed_queries=next((one.queries_name for one in retrievers.values() if isinstance(one, UserRetriever)), ""),
+        vectors=settings.engine.name,
     )
 
 

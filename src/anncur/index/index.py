@@ -50,6 +50,7 @@ from anncur.search.base import Method
 from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.methods import DEFAULT_METHOD
 from anncur.search.settings import Tuned
+from anncur.vectors.engines import EXACT, Engine
 from anncur.waiting import AWAITING, BLOCKING, Waiting, run
 
 LOG = logging.getLogger("anncur")
@@ -103,6 +104,7 @@ class Index:
         embeddings: EmbeddingsLike | None = None,
         embed_queries: EmbedQueries | str | None = None,
         anchor_method: str = "pivoted_qr",
+        vectors: str = EXACT,
         dtype: str = "float32",
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
@@ -116,29 +118,32 @@ class Index:
     ) -> Index:
         """Score all items for the anchor queries, and tune searches on that.
 
-        With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run
-        again; without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query
-        that is given twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", "rrf", the folder of a
-        dual encoder, "package.module:name"), objects, or functions of a query and all items that give a number for
-        each; by default "bm25" and an embedding retriever, if one is at hand. `embeddings` of your own make the
-        retriever "embeddings": an array with a row for each item, or a function of a list of items; `embed_queries`
-        is a function of a list of queries that gives a row for each, or its "package.module:name", which the index
+        With a `path` the index is kept there, and a build that was stopped at any moment resumes when it is run again;
+        without, it lives with the process. `scorer` is anything that `load_scorer` takes. An anchor query that is
+        given twice counts once. `retrievers` are names ("bm25", "tfidf", "minilm", "rrf", the folder of a dual
+        encoder, "package.module:name"), objects, or functions of a query and all items that give a number for each; by
+        default "bm25" and an embedding retriever, if one is at hand. `embeddings` of your own make the retriever
+        "embeddings": an array with a row for each item, or a function of a list of items; `embed_queries` is a
+        function of a list of queries that gives a row for each, or its "package.module:name", which the index
         remembers. Without it, queries bring their own: `Query(text, embedding=…)`. What retrievers derive from items
-        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`). Scores are
-        stored as `dtype`, float32 or float16, in chunks of `items_per_chunk` items. Several processes can build one
-        index: each with `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it.
-        The index remembers `scorer_name`, or the name that the scorer was loaded by. `log_queries`, `explore` and
-        `cache` are as for `open`. `exact_scores` resumes from the scores of an earlier build in memory, complete or
-        not. Eight pairs are scored twice, to notice a scorer that answers differently to the same pair. Whatever
-        stops a build in memory, Ctrl-C included, the exception's `kept` holds the scores that were paid for. Without
-        anchor queries nothing is scored, and searches work from the first query on; two or more raise recall, four
-        or more are tuned on. `progress` shows how far work is: by default when it takes longer than two seconds,
-        True always, False never, or a function of stage, done and total."""
+        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`), and `vectors`
+        who ranks all items: "exact", "exact:float16" with half of the memory, or "faiss", "faiss:ivf" or "faiss:hnsw"
+        for very many items (extra `ann`). Scores are stored as `dtype`, float32 or float16, in chunks of
+        `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
+        chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the name that
+        the scorer was loaded by. `log_queries`, `explore` and `cache` are as for `open`. `exact_scores` resumes from
+        the scores of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer
+        that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's
+        `kept` holds the scores that were paid for. Without anchor queries nothing is scored, and searches work from
+        the first query on; two or more raise recall, four or more are tuned on. `progress` shows how far work is: by
+        default when it takes longer than two seconds, True always, False never, or a function of stage, done and
+        total."""
         check_method(anchor_method)
         log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
-        settings = BuildSettings(anchor_method, whole_number("seed", seed, least=0), dtype, items_per_chunk)
+        seed = whole_number("seed", seed, least=0)
+        settings = BuildSettings(anchor_method, seed, dtype, items_per_chunk, Engine(vectors))
         check_items(items)
         check_path(path, exact_scores, shard)
         guarded = load_scorer(scorer, cache=cache_file(cache, path))
@@ -168,6 +173,7 @@ class Index:
         retrievers: Iterable[RetrieverLike] = (),
         embeddings: EmbedItems | None = None,
         embed_queries: EmbedQueries | str | None = None,
+        vectors: str | None = None,
         log_queries: int = 0,
         explore: float | None = None,
         cache: str | Path | bool = False,
@@ -181,19 +187,21 @@ class Index:
         that has a name. Where its fingerprint is only a name, the first search scores four stored pairs again, beside
         its budget, to notice a scorer that changed. `retrievers` are those of the index that were objects or functions
         of yours. Of an index that was built with embeddings, `embed_queries` is the function for queries, if the index
-        doesn't remember its name, and `embeddings` one for items that will be added. With `log_queries`, what searches
-        pay for is logged for `learn`: that many of them at most, the oldest go. Nothing is logged unless you ask for
-        it. `explore` is the share of a search's pairs that are of random items, which `learn` needs; 0.05 unless given,
-        and 0 where nothing is logged. `cache` keeps every score that is paid for, so that no pair is paid for
-        twice: True for a file in the folder of the index, or the path of one, which several indexes may share. With
-        `refresh_seconds`, a search that finds that nobody has looked for that long looks for a newer version and loads
-        it, while others go on with the one that is there; without, `refresh` does."""
+        doesn't remember its name, and `embeddings` one for items that will be added. `vectors` is who ranks all items,
+        as for `build`; by default the one that it was built with. With `log_queries`, what searches pay for is logged
+        for `learn`: that many of them at most, the oldest go. Nothing is logged unless you ask for it. `explore` is
+        the share of a search's pairs that are of random items, which `learn` needs; 0.05 unless given, and 0 where
+        nothing is logged. `cache` keeps every score that is paid for, so that no pair is paid for twice: True for a
+        file in the folder of the index, or the path of one, which several indexes may share. With `refresh_seconds`, a
+        search that finds that nobody has looked for that long looks for a newer version and loads it, while others go
+        on with the one that is there; without, `refresh` does."""
         if refresh_seconds is not None:
             refresh_seconds = number("refresh_seconds", refresh_seconds, least=0)
         own = load_retrievers(retrievers)
         if embeddings is not None or embed_queries is not None:
             own[EMBEDDINGS] = UserRetriever(UserEmbeddings(as_function(embeddings), embed_queries))
-        backend = FolderBackend(as_folder(path), own, is_refreshed=refresh_seconds is not None)
+        engine = None if vectors is None else Engine(vectors)
+        backend = FolderBackend(as_folder(path), own, engine=engine, is_refreshed=refresh_seconds is not None)
         late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)
         watch = StabilityWatch()
@@ -463,6 +471,12 @@ class Index:
         snapshot = self._current()
         return assess(snapshot.derived, n_items=len(snapshot.items))
 
+    def engine_recall(self) -> float:
+        """The share of the best items that the engine of `vectors` finds, for query vectors at random; 1 for "exact".
+
+        What it misses costs a search less, since all that it ranks is scored in many rounds."""
+        return self._current().knowledge.posterior.engine_recall()
+
     def plot_recall(self, file: str | Path) -> Path:
         """Draw the recall of queries that it doesn't know against the budget: .png, .svg or .pdf (extra `plots`)."""
         from anncur.planning.plot import draw_recall
@@ -517,7 +531,8 @@ class Index:
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
         scorer, own, settings = self._scorer, self._backend.own_retrievers, self._log_settings
         refresh_seconds = self._version.refresh_seconds
-        return _reopen, (self._backend.folder, scorer.source, own, settings, scorer.cache, refresh_seconds)
+        vectors = None if self._backend.engine is None else self._backend.engine.name
+        return _reopen, (self._backend.folder, scorer.source, own, settings, scorer.cache, refresh_seconds, vectors)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._version.for_search)
@@ -549,6 +564,7 @@ def _reopen(  # noqa: PLR0917  # pickle calls it
     log_settings: QueryLogSettings,
     cache: Path | None,
     refresh_seconds: float | None,
+    vectors: str | None,
 ) -> Index:
     """What a pickled index becomes in another process."""
     return Index.open(

@@ -107,6 +107,7 @@ class MemoryBackend:
             higher_is_better=spec.higher_is_better,
             dtype=spec.dtype,
             retrievers=tuple(self._retrievers),
+            vectors=state.settings.engine.name,
             n_bytes=0,
         )
 
@@ -121,6 +122,7 @@ class MemoryBackend:
             retrievers=self._retrievers,
             encoded=by_name(self._retrievers, state.encoded),
             metadata=Metadata(lambda: [_metadata_part(state.items)]),
+            engine=state.settings.engine,
             seed=state.settings.seed,
             prepared=state.for_scorer() if any(state.prepared) else None,
         )

@@ -21,6 +21,7 @@ from anncur.search.base import Knowledge
 from anncur.search.model import PosteriorModel
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived
+from anncur.vectors.engines import Engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +87,14 @@ def make_snapshot(
     retrievers: Mapping[str, Retriever],
     encoded: Mapping[str, Encoded],
     metadata: Metadata,
+    engine: Engine,
     seed: int,
     prepared: Prepared | None = None,
 ) -> Snapshot:
     """Bring together what belongs to the live items; positions are theirs."""
     order = order_anchors(derived.anchor_items, len(items), np.random.default_rng(seed))
     fitted = fitted_on_use(retrievers, items, encoded)
-    posterior = PosteriorModel(anchor_scores, anchor_queries, fitted, derived.tuned, derived.feedback)
+    posterior = PosteriorModel(anchor_scores, anchor_queries, fitted, derived.tuned, derived.feedback, engine=engine)
     knowledge = Knowledge(
         n_items=len(items),
         factors=CurFactors(anchor_scores, order),
@@ -100,5 +102,6 @@ def make_snapshot(
         retrievers=fitted,
         posterior=posterior,
         anchor_queries=anchor_queries,
+        engine=engine,
     )
     return Snapshot(version, items, knowledge, derived, metadata, prepared)

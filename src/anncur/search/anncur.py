@@ -12,7 +12,6 @@ from anncur.factors.cur import estimate_queries
 from anncur.numbers import number, whole_number
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds, best_guesses
 from anncur.search.splits import BudgetSplit
-from anncur.vectors.exact import ExactVectors
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Anncur:
         exact_scores = yield [Proposal(anchor_items)] * len(block.queries)
         query_vectors = estimate_queries(np.stack(exact_scores), factors.link(anchor_items, split.cutoff))
         yield best_guesses(
-            ExactVectors(factors.item_vectors),
+            knowledge.ranked_anchor_scores(),
             query_vectors,
             n_best=block.budget - len(anchor_items),
             exclude=[anchor_items] * len(block.queries),

@@ -28,6 +28,8 @@ from anncur.search.model import PosteriorModel, check_known
 from anncur.search.schedule import Schedule
 from anncur.search.splits import SplitTable
 from anncur.vectors.base import VectorIndex
+from anncur.vectors.engines import Engine
+from anncur.vectors.exact import ExactVectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,15 @@ class Knowledge:
     retrievers: Mapping[str, Retriever]
     posterior: PosteriorModel
     anchor_queries: Sequence[Query] = ()
+    engine: Engine = field(default_factory=Engine)
     cache: Cache[Any] = field(default_factory=lambda: Cache(2))
     is_used: threading.Event = field(default_factory=threading.Event)  # by a search, so that all is made and loaded
+
+    def ranked_anchor_scores(self) -> VectorIndex:
+        """The anchor scores as item vectors, in the index's engine; made once."""
+        vectors = ExactVectors(self.factors.item_vectors)
+        found: VectorIndex = self.cache.get("anchor scores", lambda: self.engine.index(vectors))
+        return found
 
     def retriever(self, name: str | None = None) -> Retriever:
         """The named retriever, or the index's first."""

@@ -126,6 +126,11 @@ class PosteriorModel:
             return None
         return self._engine_indexes.get(settings.of_items, lambda: self._index(self.item_model(settings)))
 
+    def engine_recall(self) -> float:
+        """The share of the best items that the engine finds."""
+        index = self.engine_index(self.settings())
+        return 1.0 if index is None else index.recall
+
     def _index(self, model: ItemModel) -> VectorIndex:
         return self._engine.index(ExactVectors(np.hstack([model.vectors.all(), model.offsets[:, None]])))
 

@@ -19,12 +19,8 @@ from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.storage.files import FileRecord, publish_file, read_file, write_file
 
-FORMATS = (
-    1,
-    2,
-    3,
-    4,
-)  # that we read; 2 has what a scorer prepared, 3 settings of version 0.2, 4 what retrievers derive
+# that we read; 2 has what a scorer prepared, 3 settings of version 0.2, 4 what retrievers derive, 5 columns and engines
+FORMATS = (1, 2, 3, 4, 5)
 MANIFESTS, SEGMENTS, DERIVED, QUERIES = "manifests", "segments", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
 TUNED = "tuned.json"
@@ -69,6 +65,7 @@ class Manifest:
     ranks_shape: tuple[int, ...]
     files: Mapping[str, FileRecord]
     embed_queries: str = ""  # the name of the user's function
+    vectors: str = "exact"  # the engine that ranks all items
 
     def encode(self) -> bytes:
         """JSON, and a line with its hash."""

@@ -36,6 +36,11 @@ class VectorIndex(Protocol):
         """Of the vectors."""
         ...
 
+    @property
+    def recall(self) -> float:
+        """The share of the very best items that it finds, for query vectors at random."""
+        ...
+
     def __len__(self) -> int: ...
 
     def top(

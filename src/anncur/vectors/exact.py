@@ -52,6 +52,8 @@ class Part:
 class ExactVectors:
     """Ranks by parts that follow one another."""
 
+    recall = 1.0
+
     def __init__(self, *parts: FloatMatrix | Part) -> None:
         self.parts = tuple(part if isinstance(part, Part) else Part(part) for part in parts)
         self._starts = np.concatenate([[0], np.cumsum([len(part) for part in self.parts])]).astype(np.int64)

@@ -23,7 +23,9 @@ FLAT, IVF, HNSW = "flat", "ivf", "hnsw"
 KINDS = (FLAT, IVF, HNSW)
 ROWS_AT_ONCE = 65_536
 POINTS_PER_CELL = 64  # that k-means looks at
+N_ITERATIONS = 8  # of k-means
 N_NEIGHBOURS = 32  # of an item in a graph
+LANES = 16  # faiss has fast code for widths that are a multiple of this, and takes ten times as long for others
 WANTED_RECALL, LEAST_EFFORT = 0.99, 16  # of the best `DEPTH` items; cells or paths that are looked at
 N_TRIED, DEPTH = 32, 200
 
@@ -36,7 +38,7 @@ class FaissVectors:
             raise InputError(f"faiss ranks by {', '.join(KINDS)}, got {kind!r}; pass vectors='faiss:{IVF}', say")
         self._vectors = vectors
         self._kind = kind
-        self._index, self._is_longer = _build(vectors, kind, seed)
+        self._index = _build(vectors, kind, seed)
         self.effort = LEAST_EFFORT
         self.recall = 1.0  # of the best items for random query vectors
         if kind != FLAT:
@@ -72,9 +74,7 @@ class FaissVectors:
 
     def _search(self, query_vectors: FloatMatrix, n_asked: int, among: Candidates) -> NDArray[np.int64]:
         """Positions for each query, -1 where there are no more."""
-        queries = query_vectors.astype(np.float32)
-        if self._is_longer:
-            queries = np.hstack([queries, np.zeros((len(queries), 1), dtype=np.float32)])
+        queries = _padded(query_vectors, self._index.d)
         positions: NDArray[np.int64] = self._index.search(queries, n_asked, params=self._parameters(among))[1]
         return positions
 
@@ -114,45 +114,58 @@ class FaissVectors:
             self.effort = min(2 * self.effort, most)
 
 
-def _build(vectors: ExactVectors, kind: str, seed: int) -> tuple[Any, bool]:
-    """An index of all vectors, and whether they got one more coordinate."""
+def _build(vectors: ExactVectors, kind: str, seed: int) -> Any:
+    """A faiss index of all vectors."""
     import faiss
 
     if kind == FLAT:
-        index = faiss.IndexScalarQuantizer(vectors.width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-        index.is_trained = True
+        flat = faiss.IndexScalarQuantizer(
+            _padded_width(vectors.width), faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        )
         for rows in _blocks(vectors):
-            index.add(rows)
-        return index, False
+            flat.add(_padded(rows, flat.d))
+        return flat
     longest = max(float(np.einsum("ij,ij->i", rows, rows).max()) for rows in _blocks(vectors))
     index = _approximate(vectors, kind, longest, seed)
     for rows in _blocks(vectors):
-        index.add(_lengthened(rows, longest))
-    return index, True
+        index.add(_padded(_lengthened(rows, longest), index.d))
+    return index
 
 
 def _approximate(vectors: ExactVectors, kind: str, longest: float, seed: int) -> Any:
+    """An empty index by cells or a graph."""
     import faiss
 
-    width, half = vectors.width + 1, faiss.ScalarQuantizer.QT_fp16
+    width, half = _padded_width(vectors.width + 1), faiss.ScalarQuantizer.QT_fp16
     if kind == HNSW:
-        index = faiss.IndexHNSWSQ(width, half, N_NEIGHBOURS)
-        index.train(_lengthened(vectors.take(np.arange(1)), longest))
-        return index
+        graph = faiss.IndexHNSWSQ(width, half, N_NEIGHBOURS)
+        graph.train(np.zeros((1, width), dtype=np.float32))
+        return graph
     n_cells = max(1, round(4 * np.sqrt(len(vectors))))
+    cells = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatL2(width), width, n_cells, half)
+    cells.cp.niter, cells.cp.seed = N_ITERATIONS, seed + 1
+    cells.cp.max_points_per_centroid, cells.cp.min_points_per_centroid = POINTS_PER_CELL, 1
     n_points = min(len(vectors), POINTS_PER_CELL * n_cells)
-    index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatL2(width), width, n_cells, half)
-    index.own_fields, index.cp.niter, index.cp.seed = False, 8, seed + 1
-    index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = POINTS_PER_CELL, 1
     drawn = np.sort(np.random.default_rng(seed).choice(len(vectors), n_points, replace=False))
-    index.train(_lengthened(vectors.take(drawn), longest))
-    return index
+    cells.train(_padded(_lengthened(single(vectors.take(drawn)), longest), width))
+    return cells
 
 
 def _lengthened(rows: FloatMatrix, longest: float) -> FloatMatrix:
     """Vectors with one more coordinate, so that all are as long as the longest."""
     squares = np.einsum("ij,ij->i", rows, rows)
-    return np.hstack([rows, np.sqrt(np.maximum(0, longest - squares))[:, None]]).astype(np.float32)
+    return np.hstack([rows, np.sqrt(np.maximum(0, longest - squares))[:, None]])
+
+
+def _padded(rows: FloatMatrix, width: int) -> NDArray[np.float32]:
+    """With zeros behind them."""
+    padded = np.zeros((len(rows), width), dtype=np.float32)
+    padded[:, : rows.shape[1]] = rows
+    return padded
+
+
+def _padded_width(width: int) -> int:
+    return -(-width // LANES) * LANES
 
 
 def _blocks(vectors: ExactVectors) -> Iterator[FloatMatrix]:
