@@ -44,9 +44,10 @@ def test_negligible_latency_leaves_all_rounds() -> None:
     assert sizes(Schedule(round_seconds=lambda _: 0.001)) == list(SETTINGS.round_sizes(100))
 
 
+@pytest.mark.parametrize("latency", [None, 0.2])
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_the_user_has_the_last_word(most: int) -> None:
-    found = sizes(Schedule(max_rounds=most))
+def test_the_user_has_the_last_word(most: int, latency: float | None) -> None:
+    found = sizes(Schedule(max_rounds=most, round_seconds=lambda _: latency))
     assert len(found) == most
     assert sum(found) == 100
 

@@ -47,13 +47,19 @@ class Schedule:
 
     def _rounds_left(self, n_left: int, n_rounds: int, budget: int) -> int:
         at_once = self.round_seconds(budget)
-        if at_once is None:
-            most = UNLIMITED
-        else:
-            patience = max(SLOWDOWN * at_once, at_once + NEGLIGIBLE * self.n_queries)
-            most = max(LEAST_ROUNDS, self._within(patience, budget)) - n_rounds
+        most = self._most_rounds(at_once, budget) - n_rounds
+        if at_once is not None:
             most = min(most, self._within(self.seconds_left(), n_left))
-        return max(1, most if self.max_rounds is None else min(most, self.max_rounds - n_rounds))
+        return max(1, most)
+
+    def _most_rounds(self, at_once: float | None, budget: int) -> int:
+        """As the user has it, else as many as take little more time than all pairs at once."""
+        if self.max_rounds is not None:
+            return self.max_rounds
+        if at_once is None:
+            return UNLIMITED
+        patience = max(SLOWDOWN * at_once, at_once + NEGLIGIBLE * self.n_queries)
+        return max(LEAST_ROUNDS, self._within(patience, budget))
 
     def _within(self, seconds: float, n_pairs: int) -> int:
         """The most rounds for `n_pairs` that take no longer than this; at least one."""

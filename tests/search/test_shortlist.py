@@ -1,0 +1,65 @@
+"""Rounds that re-rank a shortlist find what rounds that rank everything find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.search.posterior_search import PosteriorSearch
+from anncur.search.shortlist import Shortlist
+from worlds import World, low_rank_scores
+
+N_ITEMS, N_ANCHORS = 6000, 25
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(low_rank_scores(45, N_ITEMS, rank=10, noise=0.3, seed=4))
+
+
+@pytest.fixture(scope="module")
+def index(world: World) -> anncur.Index:
+    return world.index(N_ANCHORS, retrievers=())
+
+
+def searched(index: anncur.Index, world: World) -> list[set[str]]:
+    return [set(hits.ids) for hits in index.search_many(world.queries[N_ANCHORS:], 50, 200, progress=False)]
+
+
+def test_it_finds_what_ranking_everything_finds(
+    world: World, index: anncur.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = searched(index, world)
+    monkeypatch.setattr("anncur.search.posterior_search.shortlist_size", lambda *_: None)
+    assert np.mean([len(ours & theirs) for ours, theirs in zip(short, searched(index, world), strict=True)]) > 49.5
+
+
+def test_all_items_are_ranked_in_few_rounds(world: World, index: anncur.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked: list[int] = []
+    rank_all = PosteriorSearch._rank_all
+
+    def counted(self: PosteriorSearch, n_best: int, rows: Any, exclude: Any) -> Any:
+        ranked.append(len(rows))
+        return rank_all(self, n_best, rows, exclude)
+
+    monkeypatch.setattr(PosteriorSearch, "_rank_all", counted)
+    hits = index.search(world.queries[N_ANCHORS], 10, 200)
+    assert hits.n_rounds == 20
+    assert 1 <= len(ranked) <= 10
+
+
+def test_queries_whose_best_come_from_far_down_want_all_items_ranked_again() -> None:
+    ranked = np.array([[7, 3, 9, 1], [4, 8, 2, 6]])
+    shortlist = Shortlist.of(ranked)
+    assert shortlist.positions.tolist() == [[1, 3, 7, 9], [2, 4, 6, 8]]
+    best = np.array([[2], [0]])  # 7, which was first, and 2, which was third
+    assert shortlist.are_stale(best).tolist() == [False, True]
+
+
+def test_what_was_scored_leaves_the_shortlist() -> None:
+    left = Shortlist.of(np.array([[7, 3, 9, 1], [4, 8, 2, 6]])).without(np.array([[3, 1], [8, 4]]))
+    assert left.positions.tolist() == [[7, 9], [2, 6]]
+    assert left.ranks.tolist() == [[0, 2], [2, 3]]
