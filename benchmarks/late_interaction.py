@@ -7,7 +7,7 @@ other, so that `anncur` can be tried with it on any corpus:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,18 +30,27 @@ class MiniLMTokens:
         self._model = AutoModel.from_pretrained(minilm_folder()).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
 
-    def vectors(self, texts: Sequence[str], most: int) -> list[FloatMatrix]:
-        """Vectors of length one for every token of every text, (n_tokens, hidden) each."""
+    def states(self, texts: Sequence[str], most: int) -> Iterator[FloatMatrix]:
+        """Of every text the states of its tokens, (n_tokens, hidden)."""
         import torch
 
-        found: list[FloatMatrix] = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             some = list(texts[start : start + TEXTS_AT_ONCE])
             batch = self._tokenizer(some, truncation=True, max_length=most, padding=True, return_tensors="pt")
             with torch.no_grad():
-                states = torch.nn.functional.normalize(self._model(**batch).last_hidden_state, dim=-1).numpy()
-            found += [row[mask.astype(bool)] for row, mask in zip(states, batch["attention_mask"].numpy(), strict=True)]
-        return found
+                states = self._model(**batch).last_hidden_state.numpy()
+            for row, mask in zip(states, batch["attention_mask"].numpy(), strict=True):
+                yield row[mask.astype(bool)]
+
+    def vectors(self, texts: Sequence[str], most: int) -> list[FloatMatrix]:
+        """Vectors of length one for every token of every text, (n_tokens, hidden) each."""
+        return [unit(states) for states in self.states(texts, most)]
+
+
+def unit(rows: FloatMatrix) -> FloatMatrix:
+    """Rows of length one."""
+    scaled: FloatMatrix = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return scaled
 
 
 class MaxSim:
@@ -49,7 +58,9 @@ class MaxSim:
 
     def __init__(self, items: Sequence[Item], tokens: MiniLMTokens, *, most: int = ITEM_TOKENS) -> None:
         self._tokens = tokens
-        found = tokens.vectors([item.full_text for item in items], most)
+        states = list(tokens.states([item.full_text for item in items], most))
+        self.embeddings = unit(np.stack([each.mean(axis=0) for each in states]))  # (n_items, hidden)
+        found = [unit(each) for each in states]
         self._item_tokens = np.concatenate(found)  # (tokens of all items, hidden)
         self._starts = np.cumsum([0, *(len(each) for each in found[:-1])])
 
