@@ -125,8 +125,51 @@ def test_added_and_removed_items_are_ranked_where_they_are_then(
     assert len(engine) == N_ITEMS  # as it was
 
 
+@pytest.mark.parametrize(
+    "change", [lambda v: 1e5 * v, lambda v: 1e-7 * v, lambda v: v + 1e4], ids=["large", "small", "level"]
+)
+@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
+def test_neither_scale_nor_level_of_vectors_matters(
+    vectors: FloatMatrix, queries: FloatMatrix, kind: str, change: Callable[[FloatMatrix], FloatMatrix]
+) -> None:
+    changed = change(vectors.astype(np.float64)).astype(np.float32)
+    engine = in_faiss(changed, kind=kind)
+    assert engine.recall >= 0.9
+    found = engine.top(queries, 20, exclude=[NONE] * 5, among=Candidates(N_ITEMS))
+    both = zip(found, queries, strict=True)
+    everything = np.arange(N_ITEMS)
+    shares = [np.isin(true_top(changed, query, 20, everything), ranked.positions).mean() for ranked, query in both]
+    assert np.mean(shares) >= 0.9
+
+
+@pytest.mark.parametrize("n_best", [2000, 3000, 5000])
+def test_all_that_are_wanted_come(engine: VectorIndex, queries: FloatMatrix, n_best: int) -> None:
+    exclude = [np.arange(100)] * 5
+    for ranked in engine.top(queries, n_best, exclude=exclude, among=Candidates(N_ITEMS)):
+        assert len(ranked.positions) == min(n_best, N_ITEMS - 100)
+
+
+@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
+@pytest.mark.parametrize("n_items", [1, 3, 10])
+def test_few_items_are_ranked_too(vectors: FloatMatrix, queries: FloatMatrix, kind: str, n_items: int) -> None:
+    found = in_faiss(vectors[:n_items], kind=kind).top(queries, 2, exclude=[NONE] * 5, among=Candidates(n_items))
+    assert [len(ranked.positions) for ranked in found] == [min(2, n_items)] * 5
+
+
+@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
+def test_offsets_are_one_more_coordinate(vectors: FloatMatrix, queries: FloatMatrix, kind: str) -> None:
+    offsets = np.random.default_rng(5).normal(size=N_ITEMS).astype(np.float32)
+    engine = FaissVectors(ExactVectors(vectors[:, :-1]), kind, offsets=offsets)
+    together = np.column_stack([vectors[:, :-1], offsets])
+    np.testing.assert_allclose(engine.take(np.arange(5)), together[:5])
+    found = engine.top(queries, 20, exclude=[NONE] * 5, among=Candidates(N_ITEMS))
+    both, everything = zip(found, queries, strict=True), np.arange(N_ITEMS)
+    shares = [np.isin(true_top(together, query, 20, everything), ranked.positions).mean() for ranked, query in both]
+    assert np.mean(shares) >= 0.95
+
+
 def test_approximate_ones_tell_what_they_miss(vectors: FloatMatrix) -> None:
-    assert in_faiss(vectors, kind=FLAT).recall == 1.0
+    assert in_faiss(vectors, kind=FLAT).recall >= 0.99
     assert 0.95 <= in_faiss(vectors, kind=IVF).recall <= 1.0
 
 

@@ -170,3 +170,13 @@ def test_a_method_that_takes_no_notice_of_filters_is_refused_before_it_costs_any
     with pytest.raises(InputError, match="stubborn"):
         index.search(world.queries[15], budget=5, method=Stubborn(), filter={"colour": "green"})
     assert not world.scorer.pairs
+
+
+def test_an_estimate_is_of_the_items_that_pass_also_where_they_are_fewer_than_k() -> None:
+    world = World(low_rank_scores(60, 400, rank=6, noise=0.3))
+    index = world.index(40, retrievers=())
+    mask = np.arange(400) < 60
+    found = index.search_many(world.queries[40:], k=100, budget=20, filter=mask, progress=False)
+    estimates = [hits.estimated_recall for hits in found if hits.estimated_recall is not None]
+    assert len(estimates) == 20
+    assert np.mean(estimates) < 0.5  # a third of what passes was scored

@@ -61,5 +61,21 @@ def test_queries_whose_best_come_from_far_down_want_all_items_ranked_again() -> 
 
 def test_what_was_scored_leaves_the_shortlist() -> None:
     left = Shortlist.of(np.array([[7, 3, 9, 1], [4, 8, 2, 6]])).without(np.array([[3, 1], [8, 4]]))
+    assert left is not None
     assert left.positions.tolist() == [[7, 9], [2, 6]]
     assert left.ranks.tolist() == [[0, 2], [2, 3]]
+
+
+def test_a_list_that_does_not_hold_what_was_scored_is_dropped() -> None:
+    assert Shortlist.of(np.array([[7, 3, 9, 1], [4, 8, 2, 6]])).without(np.array([[3, 1], [8, 5]])) is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"growth": 4.0}])
+@pytest.mark.parametrize("budget", [2500, N_ITEMS])
+def test_large_rounds_after_small_ones_spend_the_budget(
+    world: World, index: anncur.Index, budget: int, settings: dict[str, float]
+) -> None:
+    hits = index.search(world.queries[N_ANCHORS], 10, budget, anncur.Posterior(**settings))  # type: ignore[arg-type]
+    assert hits.calls == budget
+    if budget == N_ITEMS:
+        assert hits.ids == world.brute_force(N_ANCHORS, 10)

@@ -34,7 +34,7 @@ from anncur.cli.options import (
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
 from anncur.index.index import Index
-from anncur.vectors.engines import EXACT, NAMES
+from anncur.vectors.engines import EXACT, NAMES, Engine
 
 
 def build(
@@ -121,7 +121,7 @@ def build(
     elif index.is_complete:
         command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
         console().print(f"{out} is ready; {n_pairs:,} pairs scored. Try: {command}", markup=False, soft_wrap=True)
-        if vectors != EXACT:
+        if Engine(vectors).is_approximate:
             found = f"{vectors} finds {index.engine_recall():.1%} of the items that an exact ranking has at its top."
             console().print(found, markup=False, soft_wrap=True)
     else:

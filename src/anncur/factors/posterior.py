@@ -16,12 +16,13 @@ solved in float64; products are in float32 where the noise is far above its roun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.vectors.exact import ExactVectors
+from anncur.vectors.half import halved
 
 ITEMS_AT_ONCE = 8192
 MOST_COMPONENTS = 256  # of the anchor queries' covariance; the others are left to the noise, and are little missed
@@ -55,10 +56,14 @@ class ItemModel:
         """That of some items."""
         return ItemModel(self.offsets[items], ExactVectors(self.vectors.take(items)), self.noise, self.most_variance)
 
-    def in_precision(self, precision: np.dtype[np.floating[Any]]) -> ItemModel:
-        """The same with vectors of this type."""
+    def halved(self) -> ItemModel:
+        """The same with vectors in half precision, where that holds them."""
         array = self.vectors.all()
-        return self if array.dtype == precision else replace(self, vectors=ExactVectors(array.astype(precision)))
+        starts = range(0, len(array), ITEMS_AT_ONCE)
+        parts = [halved(array[start : start + ITEMS_AT_ONCE]) for start in starts]
+        if any(part.dtype != np.float16 for part in parts):
+            return self
+        return replace(self, vectors=ExactVectors(np.concatenate(parts)))
 
     def with_noise(self, variance: float) -> ItemModel:
         """The same for scores that are noisier by this much."""

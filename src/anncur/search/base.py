@@ -52,6 +52,8 @@ class Knowledge:
     def ranked_anchor_scores(self) -> VectorIndex:
         """The anchor scores as item vectors, in the index's engine; made once."""
         vectors = ExactVectors(self.factors.item_vectors)
+        if not self.engine.is_worth(self.n_items):
+            return vectors
         found: VectorIndex = self.cache.get("anchor scores", lambda: self.engine.index(vectors))
         return found
 

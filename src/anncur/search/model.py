@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,6 @@ from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, 
 from anncur.search.settings import FEEDBACK_ALONE, FEW_ANCHORS, NO_ANCHORS, PosteriorSettings, Tuned
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.engines import Engine
-from anncur.vectors.exact import ExactVectors
 
 FIRST_SLOPE = 0.7  # of all retrievers together, where nothing can be regressed: in units of the spread of scores
 FIRST_SPREAD = 1.0  # of each retriever's coefficient there
@@ -117,22 +117,24 @@ class PosteriorModel:
 
     def item_model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
-        made = lambda: self._make(settings).in_precision(self._engine.precision)  # noqa: E731
-        return self._item_models.get(settings.of_items, made)
+        return self._item_models.get(settings.of_items, lambda: self._in_precision(self._make(settings)))
 
     def engine_index(self, settings: PosteriorSettings) -> VectorIndex | None:
-        """The items' vectors, each with its offset behind it, as an approximate engine ranks them; made once."""
-        if not self._engine.is_approximate:
+        """The items' vectors, each with its offset behind it, as an approximate engine ranks them; made once. None
+        where there is no such engine, or are too few items for it."""
+        if not self._engine.is_worth(len(self.anchor_scores)):
             return None
-        return self._engine_indexes.get(settings.of_items, lambda: self._index(self.item_model(settings)))
+        model = self.item_model(settings)
+        make = partial(self._engine.index, model.vectors, model.offsets)
+        return self._engine_indexes.get(settings.of_items, make)
 
     def engine_recall(self) -> float:
         """The share of the best items that the engine finds."""
         index = self.engine_index(self.settings())
         return 1.0 if index is None else index.recall
 
-    def _index(self, model: ItemModel) -> VectorIndex:
-        return self._engine.index(ExactVectors(np.hstack([model.vectors.all(), model.offsets[:, None]])))
+    def _in_precision(self, model: ItemModel) -> ItemModel:
+        return model.halved() if self._engine.precision == np.float16 else model
 
     def prior(self, settings: PosteriorSettings, queries: Sequence[Query]) -> QueryPrior:
         """What is known of queries' scores before anything is scored."""

@@ -81,6 +81,7 @@ class PosteriorSearch:
         with few items, among all."""
         size, everyone = shortlist_size(n_best, len(self._among)), np.arange(len(self.scored))
         if size is None:
+            self._shortlist = None
             return self._rank_all(n_best, everyone, exclude=list(self.scored))
         if self._shortlist is None or not self._shortlist.holds(n_best):
             self._shortlist = self._make_shortlist(size, everyone)
@@ -198,11 +199,13 @@ class PosteriorSearch:
         """The recall to expect, (n_queries,); NaN where nothing is calibrated."""
         if not calibration.ks:
             return np.full(len(self.scored), np.nan)
+        k = min(k, len(self._among))
         features = self.recall_features(calibration.around(k))
         return calibration.apply(features, k=k, n_scored=self.scored.shape[1])
 
     def has_enough(self, calibration: Calibration, k: int, target: float) -> NDArray[np.bool_]:
         """Which queries have reached a target on average, (n_queries,)."""
+        k = min(k, len(self._among))
         features = self.recall_features(calibration.around(k))
         return calibration.is_enough(features, target=target, k=k, n_scored=self.scored.shape[1])
 
@@ -227,6 +230,7 @@ class PosteriorSearch:
 
         The recall that the posterior itself expects; the share of the best so far that came late, because where good
         ones still come in, more are to be expected; and how far exact scores were from their posterior means."""
+        ks = [min(k, len(self._among)) for k in ks]  # no answer has more items than pass a filter
         expected = self._expected_recall(ks)
         late = np.stack([self._late_share(k) for k in ks], axis=1)
         misfit = np.broadcast_to(np.log(self._misfit())[:, None], expected.shape)

@@ -52,10 +52,12 @@ class Shortlist:
         deepest: Positions = np.take_along_axis(self.ranks, best, axis=1).max(axis=1, initial=0)
         return deepest >= DEEP * len(self)
 
-    def without(self, scored: Positions) -> Shortlist:
-        """The same without items that it holds, the same number for each query; (n_queries, n_scored)."""
+    def without(self, scored: Positions) -> Shortlist | None:
+        """The same without some items of each query, (n_queries, n_scored); None where it doesn't hold all of them."""
         is_left = np.stack([~np.isin(row, gone) for row, gone in zip(self.positions, scored, strict=True)])
         n_left = len(self) - scored.shape[1]
+        if (is_left.sum(axis=1) != n_left).any():
+            return None
         left = (values[is_left].reshape(-1, n_left) for values in (self.positions, self.ranks))
         return Shortlist(*left)
 

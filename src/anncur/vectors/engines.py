@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from anncur.arrays import FloatVector
 from anncur.errors import InputError
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.exact import ExactVectors
 from anncur.vectors.faiss import FLAT, FaissVectors, check_faiss
 
 EXACT = "exact"
+LEAST_ITEMS = 4000  # fewer are ranked exactly, whatever the engine
 NAMES = (EXACT, "exact:float16", "faiss", "faiss:ivf", "faiss:hnsw")
 
 
@@ -34,6 +36,10 @@ class Engine:
         if self.is_approximate:
             check_faiss()
 
+    def is_worth(self, n_items: int) -> bool:
+        """Whether so many items are ranked by another than the exact one."""
+        return self.is_approximate and n_items >= LEAST_ITEMS
+
     @property
     def precision(self) -> np.dtype[np.floating[Any]]:
         """Of the vectors that are kept."""
@@ -41,11 +47,9 @@ class Engine:
 
     @property
     def is_approximate(self) -> bool:
-        """Whether others than the very best may be found, because what is ranked by is rounded or not all of it."""
+        """Whether it ranks by copies of its own of the vectors, and so may find others than the very best."""
         return not self.name.startswith(EXACT)
 
-    def index(self, vectors: ExactVectors) -> VectorIndex:
-        """These vectors, ready to be ranked."""
-        if not self.is_approximate:
-            return vectors
-        return FaissVectors(vectors, self.name.partition(":")[2] or FLAT)
+    def index(self, vectors: ExactVectors, offsets: FloatVector | None = None) -> VectorIndex:
+        """These vectors, ready to be ranked; with `offsets`, these are one more coordinate of each."""
+        return FaissVectors(vectors, self.name.partition(":")[2] or FLAT, offsets=offsets)
