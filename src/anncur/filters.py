@@ -144,6 +144,7 @@ def _parse(filter: object, *, depth: int) -> Condition:
 
 
 def _parse_entry(name: object, value: object, *, depth: int) -> Condition:
+    value = _listed(value)
     if not isinstance(name, str):
         raise InputError(f"a field of a filter must be a string, got {_shown(name)}; name a field of the metadata")
     if name == "not":
@@ -173,7 +174,8 @@ def _parse_operators(field: str, operators: Mapping[object, object]) -> Conditio
         raise InputError(f"{_shown(field)} must have at least one operator, got an empty mapping; {_known_operators()}")
     comparisons: list[Comparison] = []
     conditions: list[Condition] = []
-    for name, value in operators.items():
+    for name, given in operators.items():
+        value = _listed(given)
         if name in COMPARISONS:
             comparisons.append(Comparison(str(name), _bound(f"{_shown(field)} {name}", value)))
         elif isinstance(name, str) and name in _OPERATORS:
@@ -256,6 +258,13 @@ def _value(name: str, value: object) -> Value:
             "pass one of these, or a list of them"
         )
     return Value(kind, plain)
+
+
+def _listed(value: object) -> object:
+    """The same value; an array or a range as a list."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, range) else value
 
 
 def _is_set(value: object) -> bool:

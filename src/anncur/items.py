@@ -155,6 +155,10 @@ class Items(Protocol):
         """The position of an id; `UnknownIdError` if there is none."""
         ...
 
+    def positions(self, item_ids: Iterable[str], /) -> Positions:
+        """The positions of those ids that are there, in ascending order."""
+        ...
+
 
 class Corpus(Sequence[Item]):
     """`Items` in memory."""
@@ -195,6 +199,10 @@ class Corpus(Sequence[Item]):
             return self._positions[item_id]
         except KeyError:
             raise unknown_id(item_id) from None
+
+    def positions(self, item_ids: Iterable[str]) -> Positions:
+        found = {self._positions[item_id] for item_id in item_ids if item_id in self._positions}
+        return np.array(sorted(found), dtype=np.int64)
 
 
 def check_items(items: object) -> None:

@@ -86,6 +86,10 @@ def test_a_filter_is_given_as_json(run: Run) -> None:
         ('"red"', "a JSON object of conditions or a list of ids"),
         ('{"color": "red"}', "color"),
         ("[1]", "strings"),
+        ("[" * 100_000, "must be nested less deeply"),
+        ('{"colour":' * 3000 + "1" + "}" * 3000, "must be nested less deeply"),
+        ('{"colour": "red", "colour": "blue"}', "the key 'colour' is there twice"),
+        ('{"or": [{"colour": {"=": "red", "=": "blue"}}]}', "the key '=' is there twice"),
     ],
 )
 def test_what_is_no_filter_is_refused_in_one_line(run: Run, filter: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.errors import AnncurWarning, InputError, ScorerError, StorageError
+from anncur.errors import AnncurWarning, DamagedError, InputError, ScorerError, StorageError
 from anncur.index import folder, folder_changes
 from anncur.index.folder_changes import LEAST_MERGED
+from anncur.storage.files import copy_file
 from anncur.storage.merging import merge_segments
 from programs import PreparingScorer
 from worlds import World, low_rank_scores
@@ -256,6 +258,58 @@ def test_building_again_at_the_same_place_is_still_nothing_to_do(world: World, t
     assert world.scorer.pairs == []
     with pytest.raises(InputError, match="holds another index"):
         anncur.Index.build(world.items[:9], world.scorer, world.queries[:N_ANCHORS], path=tmp_path / "x")
+
+
+def test_building_again_where_a_compacted_index_was_copied_to_is_nothing_to_do_either(
+    world: World, tmp_path: Path
+) -> None:
+    index = changed(world, tmp_path / "x")
+    index.compact()
+    index.save(tmp_path / "copy")
+    world.scorer.pairs.clear()
+    assert build(world, tmp_path / "copy").digest() == index.digest()
+    assert world.scorer.pairs == []
+
+
+@pytest.mark.parametrize("n_compactions", [1, 2])
+def test_a_copy_is_of_the_newest_version_where_files_are_deleted_meanwhile(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_compactions: int
+) -> None:
+    index = changed(world, tmp_path / "x")
+    other, n_copied = anncur.Index.open(tmp_path / "x", world.scorer), 0
+
+    def copy(source: Path, path: Path) -> None:
+        nonlocal n_copied
+        n_copied += 1
+        if n_copied in {5 * (place + 1) for place in range(n_compactions)}:
+            other.add(world.items[60 + n_copied :][:1])
+            other.compact()
+        copy_file(source, path)
+
+    monkeypatch.setattr(folder, "copy_file", copy)
+    index.save(tmp_path / "copy")
+    copied = anncur.Index.open(tmp_path / "copy", world.scorer)
+    assert copied.digest() == other.digest()
+    files = {path for path in (tmp_path / "copy" / "segments").rglob("*") if path.is_file()}
+    copied.gc(unpublished=True)
+    assert copied.verify() == []
+    assert all(file.exists() for file in files)
+
+
+def test_a_copy_of_an_index_that_never_rests_is_given_up(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = changed(world, tmp_path / "x")
+    numbers = itertools.count()
+    monkeypatch.setattr(folder, "TRIES", 3)
+    monkeypatch.setattr(folder, "versions", lambda where: [next(numbers)] * (where == tmp_path / "x"))
+
+    def fail(source: Path, path: Path) -> None:
+        raise DamagedError(f"{source} can't be read")
+
+    monkeypatch.setattr(folder, "copy_file", fail)
+    with pytest.raises(StorageError, match="changed 3 times while it was being read"):
+        index.save(tmp_path / "copy")
 
 
 def test_a_compacted_index_is_repaired_and_copied_like_any_other(world: World, tmp_path: Path) -> None:

@@ -150,13 +150,25 @@ def _parse_filter(filter: str | None) -> dict[str, Any] | list[str] | None:
     if filter is None:
         return None
     try:
-        found = json.loads(filter)
+        found = json.loads(filter, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise InputError(f"--filter must be nested less deeply, got {filter!r:.60}; flatten it") from None
     except ValueError as error:
         raise InputError(
             f"""--filter must be JSON, such as '{{"lang": "en"}}', got {filter!r:.60}: {error}"""
         ) from None
     if not isinstance(found, (dict, list)):
         raise InputError(f"--filter must be a JSON object of conditions or a list of ids, got {filter!r:.60}")
+    return found
+
+
+def _distinct(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, in which no entry may replace another."""
+    found: dict[str, Any] = {}
+    for name, value in entries:
+        if name in found:
+            raise ValueError(f"the key {name!r:.60} is there twice; put both conditions into a list of 'and'")
+        found[name] = value
     return found
 
 

@@ -4,6 +4,7 @@ Reads what users pass and metadata in columns, a part for each segment; feeds `s
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,16 +12,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from anncur.arrays import NO_POSITIONS, Positions
+from anncur.arrays import Positions
 from anncur.caching import Cache
 from anncur.candidates import Candidates
 from anncur.columns import MetadataColumns, merged_kinds
-from anncur.errors import InputError, UnknownIdError
+from anncur.errors import InputError
 from anncur.filters import parse_filter
 from anncur.items import Items
 
-# conditions over metadata, ids, or a mask over the items in their order
-Filter: TypeAlias = Mapping[str, Any] | Iterable[str] | NDArray[np.bool_]
+# conditions over metadata, ids, or a mask over the items in their order, of the version whose items it was made of
+Filter: TypeAlias = Mapping[str, Any] | Iterable[str] | Iterable[bool] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +47,38 @@ class Metadata:
         return np.flatnonzero(np.concatenate([condition.passing(part.columns)[part.rows] for part in parts]))
 
 
-def candidates(filter: Filter | None, items: Items, metadata: Metadata) -> Candidates:
-    """The items that a search may score."""
+def candidates(filter: Filter | None, items: Items, metadata: Metadata, *, takes_masks: bool = True) -> Candidates:
+    """The items that a search may score.
+
+    A mask is of the positions of one version, so that an index whose version may change by itself takes none."""
     if filter is None:
         return Candidates(len(items))
     if isinstance(filter, Mapping):
         return Candidates(len(items), metadata.passing(filter))
-    if isinstance(filter, np.ndarray) and filter.dtype == np.bool_:
-        return Candidates(len(items), _of_mask(filter, len(items)))
-    return Candidates(len(items), _of_ids(filter, items))
+    values = _mask_or_ids(filter)
+    if not isinstance(values, np.ndarray):
+        return Candidates(len(items), items.positions(map(_checked_id, values)))
+    if not takes_masks:
+        raise InputError(
+            "a filter of an index with refresh_seconds must be conditions or ids, got a mask; its positions may be "
+            "those of other items in a newer version: pass conditions over metadata or a list of ids"
+        )
+    return Candidates(len(items), _of_mask(values, len(items)))
+
+
+def _mask_or_ids(filter: object) -> NDArray[np.bool_] | list[object]:
+    """A mask as an array, whatever holds its booleans; else a list of what should be ids."""
+    given = np.asarray(filter) if hasattr(filter, "__array__") else filter
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise InputError(
+            "filter must be conditions over metadata such as {'lang': 'en'}, a list of ids, or a mask, got "
+            f"{reprlib.repr(filter)}"
+        )
+    if isinstance(given, np.ndarray) and given.dtype == np.bool_:
+        return given
+    values = given.tolist() if isinstance(given, np.ndarray) else list(given)
+    is_mask = bool(values) and all(isinstance(value, bool | np.bool_) for value in values)
+    return np.array(values, dtype=np.bool_) if is_mask else values
 
 
 def _of_mask(mask: NDArray[np.bool_], n_items: int) -> Positions:
@@ -66,21 +90,9 @@ def _of_mask(mask: NDArray[np.bool_], n_items: int) -> Positions:
     return np.flatnonzero(mask)
 
 
-def _of_ids(ids: object, items: Items) -> Positions:
-    """Those of the ids that are there: a list from elsewhere may be ahead of the index, or behind it."""
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-        raise InputError(
-            "filter must be conditions over metadata such as {'lang': 'en'}, a list of ids, or a mask, got "
-            f"{ids!r:.60}"
-        )
-    found = {position for item_id in ids if (position := _position(item_id, items)) is not None}
-    return np.array(sorted(found), dtype=np.int64) if found else NO_POSITIONS
-
-
-def _position(item_id: object, items: Items) -> int | None:
+def _checked_id(item_id: object) -> str:
     if not isinstance(item_id, str):
-        raise InputError(f"a filter of ids must hold strings, got {item_id!r:.60}; a mask is an array of booleans")
-    try:
-        return items.position(item_id)
-    except UnknownIdError:
-        return None
+        raise InputError(
+            f"a filter of ids must hold strings, got {reprlib.repr(item_id)}; a mask holds nothing but booleans"
+        )
+    return item_id

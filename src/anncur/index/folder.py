@@ -61,6 +61,7 @@ from anncur.storage.manifest import (
     CALIBRATION,
     DERIVED,
     FEEDBACK,
+    SEGMENTS,
     Manifest,
     is_whole_index,
     newest_manifest,
@@ -73,6 +74,7 @@ from anncur.storage.manifest import (
 )
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch
 from anncur.storage.segments import (
+    ORIGIN,
     check_is_ours,
     drop_calibration,
     open_calibration,
@@ -198,15 +200,7 @@ class FolderBackend:
 
     def save(self, folder: Path) -> None:
         check_is_ours(folder)
-        version = self.newest()
-        for _, problem in version.damage():
-            raise DamagedError(f"{self.folder} can't be copied: {problem}; {REPAIR}")
-        with writer_lock(folder):
-            if versions(folder):
-                raise InputError(f"{folder} holds an index already; save to another place")
-            for name in version.manifest.files:
-                copy_file(self.folder / name, folder / name)
-            publish(folder, version.manifest)
+        self._read(lambda version: self._copy(version, folder))
 
     def verify(self) -> list[str]:
         for _ in range(TRIES):
@@ -311,6 +305,24 @@ class FolderBackend:
                 if versions(self.folder) == before:
                     raise DamagedError(f"{error}; {REPAIR}") from error
         raise self._restless()
+
+    def _copy(self, version: Version, folder: Path) -> None:
+        """Publish a version in another folder; no file is left there where those of it are deleted meanwhile."""
+        for _, problem in version.damage():
+            raise DamagedError(f"{self.folder} can't be copied: {problem}")
+        files, origin = list(version.manifest.files), f"{SEGMENTS}/{version.manifest.segments[0].name}/{ORIGIN}"
+        if (self.folder / origin).exists():
+            files.append(origin)
+        with writer_lock(folder):
+            if versions(folder):
+                raise InputError(f"{folder} holds an index already; save to another place")
+            try:
+                for name in files:
+                    copy_file(self.folder / name, folder / name)
+            except DamagedError:
+                delete([folder / name for name in files])
+                raise
+            publish(folder, version.manifest)
 
     def _restless(self) -> StorageError:
         return StorageError(f"{self.folder} changed {TRIES} times while it was being read")

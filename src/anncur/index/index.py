@@ -88,7 +88,7 @@ class Index:
         self._scorer = scorer
         self._watch = watch
         self._log_settings = log_settings
-        self._searcher = Searcher(backend, watch, log_settings)
+        self._searcher = Searcher(backend, watch, log_settings, takes_masks=refresh_seconds is None)
         self._build_calls = build_calls
         self._version = CurrentVersion(backend, refresh_seconds)
 
@@ -371,15 +371,15 @@ class Index:
 
         `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
         "rerank", "exhaustive", or a method object with settings of its own. Only items that pass `filter` are scored
-        and returned: conditions over metadata such as `{"lang": "en", "year": {">=": 2020}, "tenant": ["a", "b"]}`
-        with `and`, `or` and `not`, a list of ids, or a mask over the items in their order. With `target_recall` the
-        search ends when it has probably found that share of the true top k, after at most `max_budget` pairs; an
-        answer that didn't get there is marked as partial. More rounds find more, and each waits for the scorer: one
-        with latency gets as many as take three times as long as all pairs at once, unless `max_rounds` allows more, or
-        fewer. No request, but the first, is started that wouldn't be answered within `deadline_ms`: the best so far is
-        returned, marked as partial. With `min_score`, only items with that score or a better one are returned, and the
-        search ends when no other is likely to be left. If the search fails, the exception's `kept` holds the hits so
-        far."""
+        and returned: conditions over metadata such as `{"lang": "en", "year": {">=": 2020}, "tenant": ["a", "b"]}` with
+        `and`, `or` and `not`, a list of ids, or a mask over the items in their order, of the version whose items it was
+        made of. With `target_recall` the search ends when it has probably found that share of the true top k, after at
+        most `max_budget` pairs; an answer that didn't get there is marked as partial. More rounds find more, and each
+        waits for the scorer: one with latency gets as many as take three times as long as all pairs at once, unless
+        `max_rounds` allows more, or fewer. No request, but the first, is started that wouldn't be answered within
+        `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with that score or a
+        better one are returned, and the search ends when no other is likely to be left. If the search fails, the
+        exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with _one_kept():
             request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)

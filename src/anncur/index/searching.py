@@ -67,12 +67,17 @@ class SearchRequest:
 
 
 class Searcher:
-    """What searching needs beside a version of an index. Thread-safe, if the scorer is."""
+    """What searching needs beside a version of an index. Thread-safe, if the scorer is.
 
-    def __init__(self, backend: Backend, watch: StabilityWatch, log_settings: QueryLogSettings) -> None:
+    Without `takes_masks`, filters that are masks are refused."""
+
+    def __init__(
+        self, backend: Backend, watch: StabilityWatch, log_settings: QueryLogSettings, *, takes_masks: bool = True
+    ) -> None:
         self._backend = backend
         self._watch = watch
         self._log_settings = log_settings
+        self._takes_masks = takes_masks
 
     async def search(
         self, snapshot: Snapshot, scorer: GuardedScorer, request: SearchRequest, waiting: Waiting
@@ -81,7 +86,7 @@ class Searcher:
         method, limits, queries = as_method(request.method), request.limits, request.queries
         limits.check_method(method)
         k, seed = whole_number("k", request.k, least=1), whole_number("seed", request.seed, least=0)
-        among = await waiting.compute(snapshot.candidates, request.filter)
+        among = await waiting.compute(partial(snapshot.candidates, takes_masks=self._takes_masks), request.filter)
         if not len(among):
             return [Hits((), query, method.name, calls=0, seconds=0.0, is_partial=False) for query in queries]
         budget = limits.budget_for(method, snapshot.knowledge, k, len(among))
@@ -94,18 +99,17 @@ class Searcher:
                 some = queries[start : start + step]
                 round_seconds = partial(payments.round_seconds, len(some))
                 schedule = Schedule(len(some), limits.max_rounds, round_seconds, payments.seconds_left)
-                least, noise = limits.least(scorer.sign), scorer.noise
                 block = QueryBlock(
                     some,
-                    k,
-                    budget,
-                    seed,
-                    limits.target_recall,
-                    least,
-                    schedule,
-                    noise.variance,
-                    noise.share,
-                    among.passing,
+                    k=k,
+                    budget=budget,
+                    seed=seed,
+                    target_recall=limits.target_recall,
+                    min_score=limits.least(scorer.sign),
+                    schedule=schedule,
+                    noise=scorer.noise.variance,
+                    noise_share=scorer.noise.share,
+                    passing=among.passing,
                 )
                 failures += await self._search_block(
                     snapshot, scorer, block, method, payments=payments, answers=answers

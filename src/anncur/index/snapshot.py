@@ -43,9 +43,9 @@ class Snapshot:
     metadata: Metadata
     prepared: Prepared | None = None
 
-    def candidates(self, filter: Filter | None) -> Candidates:
+    def candidates(self, filter: Filter | None, *, takes_masks: bool = True) -> Candidates:
         """The items that a search may score."""
-        return candidates(filter, self.items, self.metadata)
+        return candidates(filter, self.items, self.metadata, takes_masks=takes_masks)
 
     @property
     def anchor_queries(self) -> Sequence[Query]:

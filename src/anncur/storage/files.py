@@ -59,10 +59,13 @@ def publish_file(path: Path, content: bytes) -> None:
 
 
 def copy_file(source: Path, path: Path) -> None:
-    """Copy a file, with its content and its name on disk."""
+    """Copy a file that must be there, with its content and its name on disk."""
     with storing(path, 0):
         make_folder(path.parent)
-        shutil.copyfile(source, path)
+        try:
+            shutil.copyfile(source, path)
+        except FileNotFoundError as error:
+            raise DamagedError(f"{source} can't be read: {error.strerror or error}") from error
         sync_file(path)
         sync_folder(path.parent)
 

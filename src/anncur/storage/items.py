@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from anncur.scorers.guard import PREPARED_AT_ONCE, GuardedScorer
 from anncur.storage.tables import SqliteTable, insert, new_table
 
 TABLE, COLUMNS = "items", "id TEXT UNIQUE, title TEXT, text TEXT, metadata TEXT"
+SURROGATE = re.compile("[\ud800-\udfff]")  # no item has an id with one, and SQLite can't be asked for it
 PREPARED_TABLE, PREPARED_COLUMNS = "prepared", "value BLOB"
 
 
@@ -40,6 +42,10 @@ class ItemRows(Protocol):
 
     def row(self, item_id: str, /) -> int | None:
         """The row of an id, if it is here."""
+        ...
+
+    def rows(self, item_ids: Sequence[str], /) -> Positions:
+        """The rows of those ids that are here, in ascending order."""
         ...
 
 
@@ -75,6 +81,9 @@ class ItemStore:
     def row(self, item_id: str) -> int | None:
         found = self._table.where("id = ?", (item_id,))
         return found[0][0] if found else None
+
+    def rows(self, item_ids: Sequence[str]) -> Positions:
+        return self._table.rows_of("id", item_ids)
 
 
 def write_prepared(path: Path, items: ItemRows, scorer: GuardedScorer) -> None:
@@ -125,6 +134,9 @@ class PreparedStore:
     def row(self, item_id: str) -> int | None:
         return self._items.row(item_id)
 
+    def rows(self, item_ids: Sequence[str]) -> Positions:
+        return self._items.rows(item_ids)
+
 
 class StoredItems:
     """`Items` that are spread over stores, without those that were removed."""
@@ -170,6 +182,11 @@ class StoredItems:
         home, row = self.row(item_id)
         return int(self._starts[home] + np.searchsorted(self._rows[home], row))
 
+    def positions(self, item_ids: Iterable[str]) -> Positions:
+        wanted = [item_id for item_id in item_ids if not SURROGATE.search(item_id)]
+        found = [_places(rows, store.rows(wanted)) for store, rows in zip(self._stores, self._rows, strict=True)]
+        return np.concatenate([start + places for start, places in zip(self._starts[:-1], found, strict=True)])
+
     def row(self, item_id: str) -> tuple[int, int]:
         """The store that holds an id, and its row there."""
         for home, (store, rows) in enumerate(zip(self._stores, self._rows, strict=True)):
@@ -179,6 +196,12 @@ class StoredItems:
                 if place < len(rows) and rows[place] == row:
                     return home, row
         raise unknown_id(item_id)
+
+
+def _places(rows: Positions, wanted: Positions) -> Positions:
+    """Where those of the wanted are that are among ascending rows."""
+    places = np.searchsorted(rows, wanted)
+    return places[places < np.searchsorted(rows, wanted, side="right")]
 
 
 def _insert(connection: sqlite3.Connection, row: int, item: Item) -> None:

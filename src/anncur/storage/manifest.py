@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,14 @@ class Segment:
     def rows(self, start: int, stop: int) -> Positions:
         """The rows from one up to another, without those that are hidden."""
         is_there = np.ones(stop - start, dtype=np.bool_)
-        is_there[[row - start for row in self.removed if start <= row < stop]] = False
+        first, last = np.searchsorted(self._hidden, [start, stop])
+        is_there[self._hidden[first:last] - start] = False
         return start + np.flatnonzero(is_there)
+
+    @cached_property
+    def _hidden(self) -> Positions:
+        """The same as `removed`, in ascending order; it may be asked for once per chunk."""
+        return np.sort(np.array(self.removed, dtype=np.int64))
 
 
 @dataclass(frozen=True)
