@@ -1,65 +1,80 @@
-"""What fewer rounds cost: recall of posterior with at most n of them, on the bundled sample.
+"""What fewer rounds cost: recall of posterior with at most n of them.
 
-    python benchmarks/rounds.py [--anchors 0 20 150] [--rounds 2 3 4 6]
+    python benchmarks/rounds.py [sample|DATA --work FOLDER --scorer maxsim|MODEL] [--anchors 0 20 150] [--rounds 3 4 6]
 
 Each round waits for the scorer, so that a scorer with latency leaves few of them (`search/schedule.py`). Differences
-are to the rounds that the method takes by itself, in points, with 95% intervals over test queries."""
+are to the rounds that the method takes by itself, in points, with 95% intervals over test queries and seeds. Data and
+options are those of `first_query.py`."""
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import anncur
-from anncur.datasets.sample import SAMPLE_INDEX, load_sample, sample_test_scores
+from anncur.arrays import FloatVector
+from anncur.cli.frame import show_progress
 from anncur.evaluation.recall import recalls
-from anncur.scorers.stored import StoredScorer
-from common import new_parser, write_rows
+from anncur.evaluation.scoreboard import Trial
+from common import OUT, new_parser, write_rows
+from first_query import BOTH, BUDGETS, KS, SAMPLE, read_study, trials
 
-KS, BUDGETS = (1, 10, 50), (50, 100, 200)
+Recalls = dict[tuple[int | None, int, int], list[FloatVector]]  # of test queries, by rounds, budget and k
 
 
 def main() -> None:
     """Measure every number of anchor queries and rounds, print a table, and write rows."""
-    parser = new_parser(__doc__, "rounds.jsonl")
-    parser.add_argument("--anchors", type=int, nargs="+", default=[0, 20, 150])
-    parser.add_argument("--rounds", type=int, nargs="+", default=[2, 3, 4, 6])
-    arguments = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    options = parse()
+    with show_progress(as_json=False) as progress:
+        study = read_study(options, progress)
+    trial_of, rows = trials(study, options.work), []
     print(f"{'anchors':>7} {'rounds':>6} " + " ".join(f"{f'k {k}, {budget}':>18}" for k in KS for budget in BUDGETS))
-    for n_anchors in arguments.anchors:
-        index = make_index(n_anchors)
-        free = {budget: measured(index, budget, None) for budget in BUDGETS}
-        for n_rounds in [None, *arguments.rounds]:
-            found = {budget: measured(index, budget, n_rounds) for budget in BUDGETS}
-            cells = []
+    for n_anchors in options.anchors:
+        found: Recalls = {}
+        for seed in range(study.sizes.n_seeds):
+            measure(trial_of(seed, n_anchors, BOTH), [None, *options.rounds], found)
+        for n_rounds in [None, *options.rounds]:
+            cells = [compared(found, n_rounds, budget, k) for k in KS for budget in BUDGETS]
+            rows += [{"data": study.data, "n_anchor_queries": n_anchors, "max_rounds": n_rounds, **of} for of in cells]
+            shown = (f"{of['recall']:>6.1f} {of['difference']:>+5.1f} ±{of['error']:<4.1f}" for of in cells)
+            print(f"{n_anchors:>7} {n_rounds or 'all':>6} " + " ".join(shown))
+    write_rows(options.out, rows)
+
+
+def parse() -> argparse.Namespace:
+    """What is asked for."""
+    parser = new_parser(__doc__, "rounds.jsonl")
+    parser.add_argument("data", nargs="?", default=SAMPLE)
+    parser.add_argument("--work", type=Path, default=OUT / "first_query", help="where matrices are kept")
+    parser.add_argument("--scorer", default="maxsim")
+    parser.add_argument("--world", default="noun.animal")
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--items", type=int, default=5000)
+    parser.add_argument("--rows", type=int, help="only the first queries, where no more are scored yet (default: all)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--anchors", type=int, nargs="+", default=[0, 20, 150])
+    parser.add_argument("--rounds", type=int, nargs="+", default=[3, 4, 6])
+    return parser.parse_args()
+
+
+def measure(trial: Trial, rounds: list[int | None], found: Recalls) -> None:
+    """Add the recall of each test query, for each number of rounds, budget and k."""
+    queries = [trial.world.queries[place] for place in trial.split.tests]
+    exact_scores = np.asarray(trial.world.exact_scores)[trial.split.tests]
+    for n_rounds in rounds:
+        for budget in BUDGETS:
+            answers = trial.index.search_many(queries, max(KS), budget, max_rounds=n_rounds, progress=False)
             for k in KS:
-                for budget in BUDGETS:
-                    difference = 100 * (found[budget][k] - free[budget][k])
-                    error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
-                    recall = 100 * found[budget][k].mean()
-                    cell = {"k": k, "budget": budget, "recall": recall, "difference": difference.mean(), "error": error}
-                    rows.append({"n_anchor_queries": n_anchors, "max_rounds": n_rounds, **cell})
-                    cells.append(f"{recall:>6.1f} {difference.mean():>+5.1f} ±{error:<4.1f}")
-            print(f"{n_anchors:>7} {n_rounds or 'all':>6} " + " ".join(cells))
-    write_rows(arguments.out, rows)
+                found.setdefault((n_rounds, budget, k), []).append(recalls(answers, exact_scores, k))
 
 
-def make_index(n_anchors: int) -> anncur.Index:
-    """Of the sample, with some of its anchor queries."""
-    sample = load_sample()
-    queries = [*sample.anchor_queries, *sample.test_queries]
-    exact_scores = np.concatenate([anncur.Index.open(SAMPLE_INDEX).anchor_scores().T, sample_test_scores()])
-    scorer = StoredScorer(exact_scores, queries, [item.id for item in sample.items])
-    return anncur.Index.build(sample.items, scorer, sample.anchor_queries[:n_anchors], progress=False)
-
-
-def measured(index: anncur.Index, budget: int, max_rounds: int | None) -> dict[int, np.ndarray]:
-    """The recall of each test query, for each k."""
-    queries, exact_scores = load_sample().test_queries, np.asarray(sample_test_scores())
-    answers = index.search_many(queries, max(KS), budget, max_rounds=max_rounds, progress=False)
-    return {k: recalls(answers, exact_scores, k) for k in KS}
+def compared(found: Recalls, n_rounds: int | None, budget: int, k: int) -> dict[str, Any]:
+    """One cell: recall, and its difference to that of all rounds."""
+    recall, free = (100 * np.concatenate(found[rounds, budget, k]) for rounds in (n_rounds, None))
+    error = 1.96 * (recall - free).std(ddof=1) / np.sqrt(len(recall))
+    return {"k": k, "budget": budget, "recall": recall.mean(), "difference": (recall - free).mean(), "error": error}
 
 
 if __name__ == "__main__":

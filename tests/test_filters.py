@@ -344,7 +344,10 @@ LISTED = "pass one of these, or a list of them"
         ("a", "a filter must be a mapping of fields to values, got 'a'; write it as {'lang': 'en'}"),
         ([{"a": 1}], "a filter must be a mapping of fields to values, got list;"),
         (None, "a filter must be a mapping of fields to values, got None;"),
-        ({"not": [1]}, "a filter must be a mapping of fields to values, got list;"),
+        ({"not": [{"a": 1}]}, "'not' must be a filter, got list; write {'not': {…}}, with 'or' in it for several"),
+        ({"OR": [{"a": 1}, {"b": 1}]}, "'OR' is no word of filters; did you mean 'or'?"),
+        ({"$and": ({"a": 1},)}, "'$and' is no word of filters; did you mean 'and'?"),
+        ({"Not": {"a": 1}}, "'Not' is no word of filters; did you mean 'not'?"),
         ({"and": [1]}, "a filter must be a mapping of fields to values, got 1;"),
         ({1: 2}, "a field of a filter must be a string, got 1; name a field of the metadata"),
         ({"and": {"a": 1}}, "'and' must be a list of filters, got dict; write {'and': [{…}, {…}]}"),
@@ -353,10 +356,10 @@ LISTED = "pass one of these, or a list of them"
         ({"a": {}}, f"'a' must have at least one operator, got an empty mapping; {KNOWN}"),
         ({"a": {"$gt": 1}}, f"'a' has the unknown operator '$gt'; {KNOWN}"),
         ({"a": {2: 1}}, f"'a' has the unknown operator 2; {KNOWN}"),
-        ({"a": {"=": [1]}}, "'a' = must have one value, got list; use 'in' for any of several"),
-        ({"a": {"!=": [1]}}, "'a' = must have one value, got list; use 'in' for any of several"),
+        ({"a": {"=": [1]}}, "'a' = must have one value, got list; use 'in' for several"),
+        ({"a": {"!=": [1]}}, "'a' != must have one value, got list; use 'not in' for several"),
         ({"a": {"in": "bc"}}, "'a' in must have a list of values, got 'bc'; use '=' for a single one"),
-        ({"a": {"not in": 1}}, "'a' in must have a list of values, got 1; use '=' for a single one"),
+        ({"a": {"not in": 1}}, "'a' not in must have a list of values, got 1; use '!=' for a single one"),
         ({"a": {"exists": 1}}, "'a' exists must be true or false, got 1; pass a boolean"),
         ({"a": {"<": None}}, "'a' < must have a number or a string, got None; use '=' or 'exists'"),
         ({"a": {"<": True}}, "'a' < must have a number or a string, got True; use '=' or 'exists'"),
@@ -394,6 +397,9 @@ METADATA: Metadata = [{"lang": "en", "year": 2020, "mixed": 1}, {"mixed": "a", "
     [
         ({"lnag": "en"}, "no item has the metadata field 'lnag'; did you mean 'lang'? the fields are 'author', 'lang'"),
         ({"zzzz": None}, "no item has the metadata field 'zzzz'; the fields are 'author', 'lang', 'mixed', 'year'"),
+        ({"Lang": "en"}, "no item has the metadata field 'Lang'; did you mean 'lang'?"),
+        ({"OR": "en"}, "no item has the metadata field 'OR'; did you mean 'or'?"),
+        ({"id": "box-3"}, "no item has the metadata field 'id'; ids are passed as a list, filter=['…'];"),
         ({"zzzz": []}, "no item has the metadata field 'zzzz'"),
         ({"zzzz": {"<": 1}}, "no item has the metadata field 'zzzz'"),
         ({"$and": {"exists": True}}, "no item has the metadata field '$and'; did you mean 'and'?"),
@@ -426,6 +432,11 @@ def test_the_error_for_an_unknown_field_lists_ten_of_many() -> None:
 def test_the_error_for_an_unknown_field_says_that_there_is_no_metadata() -> None:
     with pytest.raises(InputError, match="'lang'; the items have no metadata to filter by"):
         checked({"lang": "en"}, [{}, {"lang": None}])
+
+
+def test_a_field_may_be_named_like_a_word_in_capitals() -> None:
+    metadata: Metadata = [{"OR": "Salem", "NOT": 1}, {"OR": "Bend"}]
+    assert passing({"OR": ["Salem", "Eugene"], "NOT": {"<": 2}}, metadata) == [True, False]
 
 
 def test_the_kinds_of_parts_are_merged() -> None:

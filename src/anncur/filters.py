@@ -23,6 +23,7 @@ from anncur.errors import InputError
 DEEPEST = 50  # filters within filters
 SHOWN_FIELDS = 10  # in an error
 RESERVED = ("and", "or", "not")
+IDS = ("id", "_id")  # of records, where they are no metadata
 
 
 class Condition(Protocol):
@@ -148,12 +149,23 @@ def _parse_entry(name: object, value: object, *, depth: int) -> Condition:
     if not isinstance(name, str):
         raise InputError(f"a field of a filter must be a string, got {_shown(name)}; name a field of the metadata")
     if name == "not":
-        return Not(_parse(value, depth=depth + 1))
+        return Not(_parse_negated(value, depth=depth))
     if name in RESERVED:
         return _parse_several(name, value, depth=depth)
+    if (word := name.lstrip("$").lower()) in RESERVED and _holds_filters(value):
+        raise InputError(f"{_shown(name)} is no word of filters; did you mean {word!r}?")
     if isinstance(value, Mapping):
         return _parse_operators(name, value)
     return _in(name, value) if _is_set(value) else _equal(name, value)
+
+
+def _parse_negated(filter: object, *, depth: int) -> Condition:
+    if not isinstance(filter, Mapping):
+        raise InputError(
+            f"'not' must be a filter, got {_shown(filter)}; write {{'not': {{…}}}}, with 'or' in it for several "
+            "(a field of this name can't be filtered by)"
+        )
+    return _parse(filter, depth=depth + 1)
 
 
 def _parse_several(word: str, filters: object, *, depth: int) -> Condition:
@@ -199,18 +211,28 @@ def _among(field: str, values: Iterable[object]) -> Condition:
     return Or((among, missing)) if among.values else missing
 
 
-def _equal(field: str, value: object) -> Condition:
+def _equal(field: str, value: object, *, name: str = "=", of_several: str = "in") -> Condition:
     if _is_set(value):
-        raise InputError(f"{_shown(field)} = must have one value, got {_shown(value)}; use 'in' for any of several")
+        raise InputError(
+            f"{_shown(field)} {name} must have one value, got {_shown(value)}; use {of_several!r} for several"
+        )
     return _among(field, [value])
 
 
-def _in(field: str, values: object) -> Condition:
+def _not_equal(field: str, value: object) -> Condition:
+    return Not(_equal(field, value, name="!=", of_several="not in"))
+
+
+def _in(field: str, values: object, *, name: str = "in", of_one: str = "=") -> Condition:
     if not isinstance(values, Iterable) or not _is_set(values):
         raise InputError(
-            f"{_shown(field)} in must have a list of values, got {_shown(values)}; use '=' for a single one"
+            f"{_shown(field)} {name} must have a list of values, got {_shown(values)}; use {of_one!r} for a single one"
         )
     return _among(field, values)
+
+
+def _not_in(field: str, values: object) -> Condition:
+    return Not(_in(field, values, name="not in", of_one="!="))
 
 
 def _exists(field: str, value: object) -> Condition:
@@ -219,16 +241,12 @@ def _exists(field: str, value: object) -> Condition:
     return Exists(field) if value else Not(Exists(field))
 
 
-def _negated(parse: Callable[[str, object], Condition]) -> Callable[[str, object], Condition]:
-    return lambda field, value: Not(parse(field, value))
-
-
 COMPARISONS = ("<", "<=", ">", ">=")
 _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
     "=": _equal,
-    "!=": _negated(_equal),
+    "!=": _not_equal,
     "in": _in,
-    "not in": _negated(_in),
+    "not in": _not_in,
     "exists": _exists,
 }
 
@@ -271,6 +289,13 @@ def _is_set(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset)
 
 
+def _holds_filters(value: object) -> bool:
+    """Whether a mapping, or one in a list, has other keys than operators."""
+    operators = {*_OPERATORS, *COMPARISONS}
+    several = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(each, Mapping) and not operators.issuperset(each) for each in several)
+
+
 def _check_field(field: str, fields: Mapping[str, frozenset[str]]) -> None:
     if field not in fields:
         raise InputError(f"no item has the metadata field {_shown(field)}; {_known_fields(field, fields)}")
@@ -291,10 +316,13 @@ def _check_kind(field: str, value: Value, fields: Mapping[str, frozenset[str]]) 
 
 
 def _known_fields(field: str, fields: Mapping[str, frozenset[str]]) -> str:
+    if field in IDS:
+        return f"ids are passed as a list, filter=['…']; {_known_fields('', fields)}"
     if not fields:
         return "the items have no metadata to filter by"
-    closest = difflib.get_close_matches(field, [*fields, *RESERVED], n=1)
-    meant = f"did you mean {_shown(closest[0])}? " if closest else ""
+    names_by_lower = {name.lower(): name for name in [*RESERVED, *fields]}
+    closest = difflib.get_close_matches(field.lower(), names_by_lower, n=1)
+    meant = f"did you mean {_shown(names_by_lower[closest[0]])}? " if closest else ""
     names = ", ".join(_shown(name) for name in sorted(fields)[:SHOWN_FIELDS])
     more = f", … {len(fields)} in all" if len(fields) > SHOWN_FIELDS else ""
     return f"{meant}the fields are {names}{more}"

@@ -18,6 +18,7 @@ def import_named(name: str, kind: str) -> object:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InputError(
-            f"no {kind} {name!r}: {error}; give package.module:name of something importable from here"
+            f"no {kind} {name!r}: {error}; give package.module:name of something importable: run in the folder of the "
+            f"module, add it to PYTHONPATH, or pass a {kind}"
         ) from error
     return found

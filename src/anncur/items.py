@@ -250,7 +250,7 @@ def as_queries(queries: Iterable[QueryLike]) -> list[Query]:
 
 def no_items() -> InputError:
     """The error for a collection without items."""
-    return InputError("there must be at least one item, got none; an iterator gives its items only once")
+    return InputError("there must be at least one item, got none; the file or list is empty, or its iterator used up")
 
 
 def unknown_id(item_id: str) -> UnknownIdError:
@@ -312,7 +312,10 @@ def metadata_json(item: Item) -> str:
     try:
         text = json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}") from error
+        raise InputError(
+            f"the metadata of item {_shown(item.id)} can't be stored as JSON: {error}; pass a date as "
+            "value.isoformat(), an array as value.tolist(), a set as a list, and NaN as None"
+        ) from error
     _check_text(text, field="metadata", owner=("item", item.id))
     return text
 

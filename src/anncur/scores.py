@@ -210,12 +210,14 @@ class ScoreMatrix:
         for chunk, size in zip(mine, sizes, strict=True):
             values = self._read_or_empty(chunk)
             if not np.isnan(values).any():
-                counter.add(size)
+                counter.add_known(size)
                 continue
             items = Corpus(items_at(*self.spec.chunk_range(chunk)))
             if known is not None:
                 values = _with_known(values, known(items, queries))
-            counter.add(size - int(np.isnan(values).sum()))
+            n_missing = int(np.isnan(values).sum())
+            add = counter.add if n_missing else counter.add_known
+            add(size - n_missing)
             write = partial(self._chunks.write, chunk, values)
             try:
                 _fill_values(values, items, queries, scorer, counter=counter, flush=_Flush(write))
@@ -351,16 +353,21 @@ def _with_known(values: FloatMatrix, known: FloatMatrix) -> FloatMatrix:
 
 
 class _Counter:
-    """Counts the pairs that are done, for progress."""
+    """Counts the pairs that are done, for progress; there is none while nothing had to be scored."""
 
     def __init__(self, progress: Progress, *, total: int) -> None:
         self._progress = progress
         self._total = total
         self._done = 0
+        self._is_scoring = False
 
     def add(self, n_pairs: int) -> None:
+        self._is_scoring = True
+        self.add_known(n_pairs)
+
+    def add_known(self, n_pairs: int) -> None:
         self._done += n_pairs
-        if n_pairs:
+        if n_pairs and self._is_scoring:
             self._progress(STAGE, self._done, self._total)
 
 

@@ -79,6 +79,27 @@ def test_a_filter_is_given_as_json(run: Run) -> None:
     assert all(hit["id"] == "i19" for answer in answers for hit in answer["hits"][:1])
 
 
+def test_a_search_that_no_item_may_answer_says_so(run: Run) -> None:
+    run(*BUILD[:2], *BUILD[4:])
+    assert run("search", "x.anncur", "anything", "--filter", '["gone"]')["hits"] == []
+
+    def shown(*arguments: str) -> str:
+        return CliRunner().invoke(app, ["search", "x.anncur", *arguments]).output
+
+    many = ("--queries", "queries.txt", "--out", "answers.jsonl")
+    assert shown("anything", "--filter", '["gone"]').startswith("No item passes the filter.\n0 pairs in ")
+    assert "No item passes the filter." in shown(*many, "--filter", '["gone"]')
+    assert "No item passes" not in shown("anything", "--min-score", "1000", "--filter", '["i3"]')
+    assert "\n1 pair in " in shown("anything", "--filter", '["i3"]')
+    assert "30 queries; 30 pairs scored" in shown(*many, "--filter", '["i3"]')
+
+
+def test_an_empty_file_upserts_nothing(run: Run) -> None:
+    run(*BUILD[:2], *BUILD[4:])
+    Path("nothing.jsonl").write_text("")
+    assert run("upsert", "x.anncur", "nothing.jsonl") == {"path": "x.anncur", "version": 1, "n_items": 60}
+
+
 @pytest.mark.parametrize(
     ("filter", "message"),
     [
@@ -249,6 +270,10 @@ def digest(path: str) -> str:
         ([*BUILD, "--shard", "x"], "--shard must look like 0/4"),
         ([*BUILD, "--shard", "4/4"], "shard must be"),
         ([*BUILD[:-1], "no_such_module:score"], "no scorer 'no_such_module:score'"),
+        (
+            [*BUILD[:-1], "no_such_module:score"],
+            "run in the folder of the module, add it to PYTHONPATH, or pass a scorer",
+        ),
         (["build", "nothing.jsonl", *BUILD[2:]], "no file nothing.jsonl"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from anncur.errors import InputError
 from anncur.vectors.engines import NAMES
 from worlds import HashedVectors, World, low_rank_scores
 
-N_ITEMS, N_ANCHORS = 6000, 30  # more than a shortlist holds
+N_ITEMS, N_ANCHORS = 4500, 30  # more than a shortlist holds
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +73,23 @@ def test_a_pickled_index_keeps_the_engine_that_it_was_opened_with(folder: Path) 
 def test_an_unknown_engine_is_refused_with_those_that_there_are(world: World) -> None:
     with pytest.raises(InputError, match="exact, exact:float16, faiss, faiss:ivf, faiss:hnsw, got 'annoy'"):
         anncur.Index.build(world.items[:40], world.scorer, vectors="annoy")
+
+
+def test_an_index_whose_engine_is_missing_is_ranked_exactly_with_a_warning(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "index"
+    anncur.Index.build(world.items[:40], world.scorer, world.queries[:2], path=folder, vectors="faiss:ivf")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.warns(anncur.AnncurWarning, match="'faiss:ivf' needs faiss"):
+        index = anncur.Index.open(folder, world.scorer)
+    assert len(index.search(world.queries[40], 5, 20)) == 5
+    with pytest.raises(InputError, match=r"pip install 'anncur\[ann\]'"):
+        anncur.Index.open(folder, world.scorer, vectors="faiss")
+
+
+def test_another_engine_for_an_index_that_is_there_is_told(world: World, tmp_path: Path) -> None:
+    anncur.Index.build(world.items[:40], world.scorer, world.queries[:2], path=tmp_path / "index")
+    with pytest.warns(anncur.AnncurWarning, match="or open it with vectors"):
+        anncur.Index.build(world.items[:40], world.scorer, world.queries[:2], path=tmp_path / "index", vectors="faiss")
+    assert anncur.Index.open(tmp_path / "index", world.scorer, vectors="faiss").info.vectors == "faiss"

@@ -61,6 +61,12 @@ def test_what_is_neither_a_mask_nor_ids_is_refused(index: anncur.Index, wrong: A
         index.search("q", filter=wrong)
 
 
+def test_several_filters_are_refused_as_one_holds_for_all_queries(index: anncur.Index) -> None:
+    several: Any = [{"n": 1}, {"n": 2}]
+    with pytest.raises(InputError, match=r"one filter holds for all queries; pass its conditions without the list"):
+        index.search_many(["q", "r"], filter=several)
+
+
 @pytest.mark.parametrize(
     "condition",
     [np.array([3, 7]), range(3, 8, 4), {"in": np.array([3, 7])}, {"in": range(3, 8, 4)}, {">=": 3, "not in": range(8)}],

@@ -24,6 +24,7 @@ from anncur.errors import AnncurWarning, DamagedWarning, InputError
 from anncur.scorers import cache as cache_module
 from anncur.scorers.base import TextPair
 from anncur.scorers.cache import APPLICATION, LEAST_BYTES, TABLE, VERSION, ScoreCache
+from anncur.scorers.loading import load_scorer
 
 
 def make_pairs(n: int, *, query: str = "a query") -> list[TextPair]:
@@ -447,3 +448,14 @@ def test_a_folder_that_cannot_be_written_is_one_warning() -> None:
         cache = ScoreCache(f"/proc/self/{os.getpid()}.cache")
         cache.put("scorer", make_pairs(5), [1] * 5)
         assert n_right(cache, make_pairs(5)) == 0
+
+
+@pytest.mark.parametrize("scorer", [lambda pairs: [0.0] * len(pairs), "in a script"])
+def test_a_scorer_whose_name_others_may_have_is_not_cached_unless_it_is_given_a_fingerprint(
+    scorer: Any, tmp_path: Path
+) -> None:
+    if scorer == "in a script":
+        scorer = type("Scorer", (), {"__module__": "__main__", "score": lambda *_: []})()
+    with pytest.raises(InputError, match="fingerprint='my-scorer-v1'"):
+        load_scorer(scorer, cache=tmp_path / "scores.cache")
+    assert load_scorer(scorer, cache=tmp_path / "scores.cache", fingerprint="mine").fingerprint == "mine"

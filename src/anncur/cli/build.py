@@ -121,8 +121,9 @@ def build(
     elif index.is_complete:
         command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
         console().print(f"{out} is ready; {n_pairs:,} pairs scored. Try: {command}", markup=False, soft_wrap=True)
-        if Engine(vectors).is_approximate:
-            found = f"{vectors} finds {index.engine_recall():.1%} of the items that an exact ranking has at its top."
+        engine = index.info.vectors
+        if Engine(engine).is_approximate:
+            found = f"{engine} finds {index.engine_recall():.1%} of the items that an exact ranking has at its top."
             console().print(found, markup=False, soft_wrap=True)
     else:
         message = f"This shard of {out} is done with {n_pairs:,} pairs; others are still missing."

@@ -126,6 +126,8 @@ def search(
             seed=seed,
             progress=progress if out is not None else False,
         )
+    if answers and wanted is not None and not as_json and not any(hits.calls for hits in answers):
+        console().print("No item passes the filter.")
     if out is not None:
         _write(out, answers, method)
         _summarise(out, answers, as_json=as_json)
@@ -185,7 +187,8 @@ def _summarise(out: Path, answers: Sequence[Hits], *, as_json: bool) -> None:
     if as_json:
         print_json({"out": str(out), "n_queries": len(answers), "calls": n_pairs})
     else:
-        message = f"{out} has the answers to {len(answers):,} queries; {n_pairs:,} pairs scored."
+        n_queries = f"{len(answers):,} {'query' if len(answers) == 1 else 'queries'}"
+        message = f"{out} has the answers to {n_queries}; {_counted(n_pairs)} scored."
         console().print(message, markup=False, soft_wrap=True)
 
 
@@ -195,4 +198,8 @@ def _show(out: Console, hits: Hits, k: int) -> None:
         out.print(f"{hit.score:9.4f}  {hit.id}  {text}", markup=False, no_wrap=True, overflow="ellipsis")
     cut = ", cut short" if hits.is_partial else ""
     found = "" if hits.estimated_recall is None else f", about {hits.estimated_recall:.0%} of the true top {k} found"
-    out.print(f"{hits.calls} pairs in {hits.seconds:.2f} s{cut}{found}", style="dim")
+    out.print(f"{_counted(hits.calls)} in {hits.seconds:.2f} s{cut}{found}", style="dim")
+
+
+def _counted(n_pairs: int) -> str:
+    return f"{n_pairs:,} {'pair' if n_pairs == 1 else 'pairs'}"

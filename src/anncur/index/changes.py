@@ -51,11 +51,13 @@ class Incoming:
             yield item
 
     def peek(self) -> Iterator[Item] | None:
-        """The items that are to be stored; None where all that were given are there already."""
+        """The items that are to be stored; None where all that were given are there already.
+
+        Nothing at all can be upserted, as what changed may be nothing, but not added."""
         taken = iter(self)
         first = next(taken, None)
         if first is None:
-            if not self.n_given:
+            if not self._replaces:
                 raise no_items()
             return None
         return _chained(first, taken)

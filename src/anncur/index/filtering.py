@@ -91,6 +91,11 @@ def _of_mask(mask: NDArray[np.bool_], n_items: int) -> Positions:
 
 
 def _checked_id(item_id: object) -> str:
+    if isinstance(item_id, Mapping):
+        raise InputError(
+            "conditions must be one mapping, got several in a list, and one filter holds for all queries; pass its "
+            "conditions without the list, or write {'or': [{…}, {…}]}"
+        )
     if not isinstance(item_id, str):
         raise InputError(
             f"a filter of ids must hold strings, got {reprlib.repr(item_id)}; a mask holds nothing but booleans"

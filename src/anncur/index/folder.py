@@ -119,14 +119,18 @@ class FolderBackend:
 
     def latest_contents(self) -> Contents:
         """What the latest version that was read is made of: its scorer is that of all versions."""
-        return _contents(self._latest or self.newest())
+        return self._contents(self._latest or self.newest())
 
     @property
     def is_complete(self) -> bool:
         return is_whole_index(self.folder)
 
     def contents(self) -> Contents:
-        return self._read(_contents)
+        return self._read(self._contents)
+
+    def _contents(self, version: Version) -> Contents:
+        found = _contents(version)
+        return found if self.engine is None else replace(found, vectors=self.engine.name)
 
     def mark(self) -> Hashable:
         return newest_mark(self.folder)
@@ -349,7 +353,7 @@ class FolderBackend:
             retrievers=retrievers,
             encoded=version.encoded(retrievers),
             metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
-            engine=self.engine or Engine(version.manifest.vectors),
+            engine=self.engine or Engine(version.manifest.vectors).at_hand(),
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),
         )

@@ -170,8 +170,8 @@ def write_derived(folder: Path, derived: Derived) -> dict[str, FileRecord]:
 def _warn_of_difference(folder: Path, request: Request) -> None:
     """An index that is there stays as it was built; other retrievers or settings would be passed over in silence."""
     built, asked = newest_manifest(folder), request.settings
-    was = (list(built.retrievers), built.anchor_method, built.seed)
-    now = (list(request.retrievers), asked.anchor_method, asked.seed)
+    was = (list(built.retrievers), built.anchor_method, built.seed, built.vectors)
+    now = (list(request.retrievers), asked.anchor_method, asked.seed, asked.engine.name)
     if _has_other_embeddings(Version(folder, built), request.retrievers):
         warnings.warn(
             f"{folder} was built already, with other embeddings, and keeps them: build in another place",
@@ -180,8 +180,9 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
         )
     if was != now:
         warnings.warn(
-            f"{folder} was built already, with (retrievers, anchor_method, seed) {was}, and stays so; {now} was asked "
-            "for: build in another place, or call tune for another anchor_method or seed",
+            f"{folder} was built already, with (retrievers, anchor_method, seed, vectors) {was}, and stays so; {now} "
+            "was asked for: build in another place, call tune for another anchor_method or seed, or open it with "
+            "vectors=…",
             AnncurWarning,
             stacklevel=4,
         )

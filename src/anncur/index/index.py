@@ -143,7 +143,7 @@ class Index:
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         seed = whole_number("seed", seed, least=0)
-        settings = BuildSettings(anchor_method, seed, dtype, items_per_chunk, Engine(vectors))
+        settings = BuildSettings(anchor_method, seed, dtype, items_per_chunk, Engine.wanted(vectors))
         check_items(items)
         check_path(path, exact_scores, shard)
         guarded = load_scorer(scorer, cache=cache_file(cache, path))
@@ -200,7 +200,7 @@ class Index:
         own = load_retrievers(retrievers)
         if embeddings is not None or embed_queries is not None:
             own[EMBEDDINGS] = UserRetriever(UserEmbeddings(as_function(embeddings), embed_queries))
-        engine = None if vectors is None else Engine(vectors)
+        engine = None if vectors is None else Engine.wanted(vectors)
         backend = FolderBackend(as_folder(path), own, engine=engine, is_refreshed=refresh_seconds is not None)
         late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)

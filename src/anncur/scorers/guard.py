@@ -18,6 +18,7 @@ from anncur.errors import (
     AnncurError,
     DeadlineError,
     FingerprintError,
+    InputError,
     RequestTooLargeError,
     ScorerBusyError,
     ScorerError,
@@ -83,6 +84,8 @@ class GuardedScorer:
         self._fingerprint = fingerprint
         self._shared = shared or Shared()
         self.cache = cache
+        if cache is not None:
+            _check_name(self.fingerprint)
         self.rules = rules
         self._load_again = load_again  # by its name, in another process
 
@@ -271,6 +274,15 @@ class GuardedScorer:
             ) from failure
         LOG.warning("trying again in %.1f s: %s", seconds, failure)
         await waiting.sleep(seconds)
+
+
+def _check_name(fingerprint: str) -> None:
+    """Refuse to cache scores by a name that other scorers may have too: their scores would be taken for this one's."""
+    if fingerprint.startswith("__main__:") or "<lambda>" in fingerprint or "<locals>" in fingerprint:
+        raise InputError(
+            f"a cache keeps scores by the scorer's fingerprint, and {fingerprint} may be that of any script's scorer; "
+            "pass load_scorer(scorer, fingerprint='my-scorer-v1', cache=…), or define the scorer in a module"
+        )
 
 
 def _loaded_again(

@@ -8,13 +8,14 @@ faiss:hnsw        along a graph"""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anncur.arrays import FloatVector
-from anncur.errors import InputError
+from anncur.errors import AnncurWarning, InputError
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.exact import ExactVectors
 from anncur.vectors.faiss import FLAT, FaissVectors, check_faiss
@@ -33,8 +34,22 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise InputError(f"vectors must be one of {', '.join(NAMES)}, got {self.name!r}")
-        if self.is_approximate:
-            check_faiss()
+
+    @classmethod
+    def wanted(cls, name: str) -> Engine:
+        """One that a user asks for; an error where it needs what isn't installed."""
+        engine = cls(name)
+        if engine.is_approximate:
+            check_faiss(name)
+        return engine
+
+    def at_hand(self) -> Engine:
+        """The same, or where what it needs isn't installed, the exact one with a warning."""
+        try:
+            return Engine.wanted(self.name)
+        except InputError as error:
+            warnings.warn(f"{error}; until then all items are ranked exactly", AnncurWarning, stacklevel=2)
+            return Engine()
 
     def is_worth(self, n_items: int) -> bool:
         """Whether so many items are ranked by another than the exact one."""

@@ -246,9 +246,12 @@ def _padded_width(width: int) -> int:
     return -(-width // LANES) * LANES
 
 
-def check_faiss() -> None:
+def check_faiss(engine: str) -> None:
     """Refuse to begin where faiss is missing."""
     try:
         import faiss  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InputError("vectors='faiss' needs faiss; run pip install 'anncur[ann]', or use 'exact'") from error
+    except ImportError as error:
+        raise InputError(
+            f"vectors={engine!r} needs faiss, which can't be imported ({error}); run pip install 'anncur[ann]', or use "
+            "'exact'"
+        ) from error
