@@ -29,6 +29,7 @@ def searched(index: anncur.Index, world: World) -> list[set[str]]:
     return [set(hits.ids) for hits in index.search_many(world.queries[N_ANCHORS:], 50, 200, progress=False)]
 
 
+@pytest.mark.slow
 def test_it_finds_what_ranking_everything_finds(
     world: World, index: anncur.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +38,7 @@ def test_it_finds_what_ranking_everything_finds(
     assert np.mean([len(ours & theirs) for ours, theirs in zip(short, searched(index, world), strict=True)]) > 49.5
 
 
+@pytest.mark.slow
 def test_all_items_are_ranked_in_few_rounds(world: World, index: anncur.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     ranked: list[int] = []
     rank_all = PosteriorSearch._rank_all
@@ -70,6 +72,7 @@ def test_a_list_that_does_not_hold_what_was_scored_is_dropped() -> None:
     assert Shortlist.of(np.array([[7, 3, 9, 1], [4, 8, 2, 6]])).without(np.array([[3, 1], [8, 5]])) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"growth": 4.0}])
 @pytest.mark.parametrize("budget", [2500, N_ITEMS])
 def test_large_rounds_after_small_ones_spend_the_budget(

@@ -14,6 +14,7 @@ from anncur.errors import InputError
 from anncur.vectors.engines import NAMES
 from worlds import HashedVectors, World, low_rank_scores
 
+pytestmark = pytest.mark.slow
 N_ITEMS, N_ANCHORS = 4500, 30  # more than a shortlist holds
 
 
