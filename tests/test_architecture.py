@@ -134,12 +134,12 @@ def test_the_command_line_needs_no_extra() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_importing_anncur_takes_less_than_half_a_second() -> None:
+def test_importing_anncur_takes_less_than_a_second() -> None:
     """Of the processor, so that it is the same on a busy machine."""
     program = "import time; start = time.process_time(); import anncur; print(time.process_time() - start)"
     command = [sys.executable, "-c", program]
     tries = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)]
-    assert min(map(float, tries)) < 0.5
+    assert min(map(float, tries)) < 1.0
 
 
 def test_every_public_name_is_there_and_documented() -> None:

@@ -4,7 +4,9 @@ index = anncur.Index.build(items, scorer, anchor_queries)
 hits = index.search("what I look for", k=10, budget=200)
 """
 
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
 
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.sample import load_sample
@@ -39,7 +41,6 @@ from anncur.errors import (
 )
 from anncur.index.index import Index, IndexInfo
 from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
-from anncur.planning.plan import BuildPlan, plan
 from anncur.planning.suitability import Suitability, TuningReport
 from anncur.progress import Progress, ProgressLike
 from anncur.ranking import Hit, Hits, Round
@@ -48,7 +49,6 @@ from anncur.retrievers.loading import RetrieverLike
 from anncur.scorers.base import PairScorer, PreparingScorer, Scorer, ScorerLike
 from anncur.scorers.cache import ScoreCache
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.http.judge import Judge
 from anncur.scorers.loading import load_scorer
 from anncur.scores import ScoreMatrix
 from anncur.search.adacur import Adacur
@@ -61,6 +61,16 @@ from anncur.search.posterior import Posterior
 __version__ = "0.2.0"
 
 logging.getLogger("anncur").addHandler(logging.NullHandler())
+
+if TYPE_CHECKING:
+    from anncur.planning.plan import BuildPlan, plan
+    from anncur.scorers.http.judge import Judge
+
+_IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "BuildPlan": "anncur.planning.plan",
+    "Judge": "anncur.scorers.http.judge",
+    "plan": "anncur.planning.plan",
+}
 
 __all__ = [
     "Adacur",
@@ -131,3 +141,11 @@ __all__ = [
     "read_items",
     "read_queries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is first asked for."""
+    if name not in _IMPORTED_LATE:
+        raise AttributeError(f"module 'anncur' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_IMPORTED_LATE[name]), name)
+    return found
