@@ -123,6 +123,7 @@ def test_small_segments_are_merged_by_themselves_and_the_large_one_is_left_alone
     assert index.verify() == []
 
 
+@pytest.mark.slow
 def test_segments_stay_few_however_many_are_added(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

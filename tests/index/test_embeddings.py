@@ -15,6 +15,8 @@ import anncur
 from anncur.arrays import FloatMatrix
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 6
 N_ITEMS, N_ANCHORS = 80, 12
 BY_EMBEDDINGS = anncur.Rerank("embeddings")

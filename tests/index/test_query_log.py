@@ -23,6 +23,8 @@ from anncur.storage.manifest import FEEDBACK_ITEMS
 from anncur.storage.query_log import FolderQueryLog, LoggedSearch, MemoryQueryLog
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 MakeWorld = Callable[..., World]
 
 

@@ -18,6 +18,8 @@ from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import QueryPrior
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 MakeWorld = Callable[..., World]
 
 
