@@ -119,16 +119,21 @@ def parse() -> argparse.Namespace:
     """What is asked for."""
     parser = new_parser(__doc__, "first_query/rows.jsonl")
     parser.add_argument("data", nargs="?", help=f"a folder, or {SAMPLE}; without, only tables are printed")
+    add_matrix_options(parser)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--label", default="", help=f"of the version that is measured, such as {BEFORE}")
+    parser.add_argument("--again", action="store_true", help="drop this label's rows of posterior on this data first")
+    return parser.parse_args()
+
+
+def add_matrix_options(parser: argparse.ArgumentParser) -> None:
+    """What says which matrix is measured."""
     parser.add_argument("--work", type=Path, default=OUT / "first_query", help="where matrices are kept")
     parser.add_argument("--scorer", default="maxsim")
     parser.add_argument("--world", default="noun.animal")
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--rows", type=int, help="only the first queries, where no more are scored yet (default: all)")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--label", default="", help=f"of the version that is measured, such as {BEFORE}")
-    parser.add_argument("--again", action="store_true", help="drop this label's rows of posterior on this data first")
-    return parser.parse_args()
 
 
 def measure_missing(options: argparse.Namespace) -> tuple[RowFile, Study]:

@@ -9,7 +9,6 @@ options are those of `first_query.py`."""
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from anncur.arrays import FloatVector
 from anncur.cli.frame import show_progress
 from anncur.evaluation.recall import recalls
 from anncur.evaluation.scoreboard import Trial
-from common import OUT, new_parser, write_rows
-from first_query import BOTH, BUDGETS, KS, SAMPLE, read_study, trials
+from common import new_parser, write_rows
+from first_query import BOTH, BUDGETS, KS, SAMPLE, add_matrix_options, read_study, trials
 
 Recalls = dict[tuple[int | None, int, int], list[FloatVector]]  # of test queries, by rounds, budget and k
 
@@ -47,12 +46,7 @@ def parse() -> argparse.Namespace:
     """What is asked for."""
     parser = new_parser(__doc__, "rounds.jsonl")
     parser.add_argument("data", nargs="?", default=SAMPLE)
-    parser.add_argument("--work", type=Path, default=OUT / "first_query", help="where matrices are kept")
-    parser.add_argument("--scorer", default="maxsim")
-    parser.add_argument("--world", default="noun.animal")
-    parser.add_argument("--queries", type=int, default=300)
-    parser.add_argument("--items", type=int, default=5000)
-    parser.add_argument("--rows", type=int, help="only the first queries, where no more are scored yet (default: all)")
+    add_matrix_options(parser)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--anchors", type=int, nargs="+", default=[0, 20, 150])
     parser.add_argument("--rounds", type=int, nargs="+", default=[3, 4, 6])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,26 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import anncur
 from anncur.anchors import ANCHOR_METHODS
 from anncur.errors import DuplicateIdError, InputError, UnknownIdError
+from worlds import FewScores, few_score
 
 IDS = [*"abcdefgh"]
 QUERIES = [f"query {number}" for number in range(6)]
-
-
-class FewScores:
-    """Gives only five different scores, so that there are ties; counts the pairs."""
-
-    fingerprint = "few scores"
-
-    def __init__(self) -> None:
-        self.n_pairs = 0
-
-    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
-        self.n_pairs += len(items)
-        return [exact_score(query.text, item) for item in items]
-
-
-def exact_score(query: str, item: anncur.Item) -> float:
-    return float(zlib.crc32(f"{query} {item.full_text}".encode()) % 5)
 
 
 def an_item(item_id: str, edition: int) -> anncur.Item:
@@ -112,7 +94,7 @@ class LifeInMemory(RuleBasedStateMachine):
     @rule(query=queries, budget=st.integers(1, 9), method=st.sampled_from(["anncur", "rerank"]))
     def search_with_any_budget(self, query: str, budget: int, method: str) -> None:
         hits = self.index.search(query, k=3, budget=budget, method=method)
-        assert all(hit.item == self.there[hit.id] and hit.score == exact_score(query, hit.item) for hit in hits)
+        assert all(hit.item == self.there[hit.id] and hit.score == few_score(query, hit.item) for hit in hits)
         assert hits.calls == self.scorer.n_pairs
         self.expect_at_most(budget)
 
@@ -166,7 +148,7 @@ class LifeInMemory(RuleBasedStateMachine):
 
     def brute_force(self, query: str, k: int) -> list[tuple[anncur.Item, float]]:
         """The top k, ties by position."""
-        scored = [(item, exact_score(query, item)) for item in self.there.values()]
+        scored = [(item, few_score(query, item)) for item in self.there.values()]
         return sorted(scored, key=lambda pair: -pair[1])[:k]
 
     def expect_at_most(self, n_pairs: int) -> None:

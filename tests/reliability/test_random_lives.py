@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,11 @@ import pytest
 
 import anncur
 from anncur.index import folder_changes
+from worlds import FewScores, few_score
 
 IDS = [f"item {number}" for number in range(30)]
 QUERIES = ["a query", "another query"]
 COLOURS = ["red", "green", "blue"]
-
-
-class CountedChecksums:
-    """Gives few different scores, so that there are ties; counts the pairs."""
-
-    fingerprint = "checksums"
-
-    def __init__(self) -> None:
-        self.n_pairs = 0
-
-    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
-        self.n_pairs += len(items)
-        return [exact_score(query.text, item) for item in items]
-
-
-def exact_score(query: str, item: anncur.Item) -> float:
-    return float(zlib.crc32(f"{query} {item.full_text}".encode()) % 7)
 
 
 class Life:
@@ -42,7 +25,7 @@ class Life:
 
     def __init__(self, folder: Path | None, start: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.scorer = CountedChecksums()
+        self.scorer = FewScores()
         self.folder = folder
         if folder is None:
             self.index = build(self.scorer, None)
@@ -129,7 +112,7 @@ class Life:
         method = ["posterior", "anncur", "rerank", "exhaustive"][self.rng.integers(4)]
         hits = index.search(query, k=5, budget=len(IDS), method=method, filter=wanted)
         passing = [item for item in self.there.values() if passes(item, wanted)]
-        best = sorted(((item, exact_score(query, item)) for item in passing), key=lambda pair: -pair[1])
+        best = sorted(((item, few_score(query, item)) for item in passing), key=lambda pair: -pair[1])
         assert [(hit.item, hit.score) for hit in hits] == best[:5]
         self.paid(len(passing))
 
@@ -150,7 +133,7 @@ def first_items() -> list[anncur.Item]:
     return [anncur.Item(item_id, item_id, metadata={"colour": "red"}) for item_id in IDS[:20]]
 
 
-def build(scorer: CountedChecksums, path: Path | None) -> anncur.Index:
+def build(scorer: FewScores, path: Path | None) -> anncur.Index:
     return anncur.Index.build(first_items(), scorer, QUERIES, path=path, items_per_chunk=4, retrievers=["bm25"])
 
 
@@ -162,7 +145,7 @@ def test_any_life_of_an_index_whose_items_change_agrees_with_brute_force(
 ) -> None:
     monkeypatch.setattr(folder_changes, "LEAST_MERGED", 3)  # so that a short life has merges
     monkeypatch.setattr(os, "fsync", lambda _: None)  # nobody pulls the plug here
-    build(CountedChecksums(), tmp_path / "start")
+    build(FewScores(), tmp_path / "start")
     for number in range(n_lives):
         folder = None if number % 2 else tmp_path / "life"
         Life(folder, tmp_path / "start", seed=number).live(n_steps=5)

@@ -52,7 +52,7 @@ class Engine:
             return Engine()
 
     def is_worth(self, n_items: int) -> bool:
-        """Whether so many items are ranked by another than the exact one."""
+        """Whether this number of items is ranked by another than the exact one."""
         return self.is_approximate and n_items >= LEAST_ITEMS
 
     @property

@@ -33,7 +33,7 @@ LANES = 16  # faiss has fast code for widths that are a multiple of this, and ta
 WANTED_RECALL, LEAST_EFFORT = 0.99, 16  # of the best `DEPTH` items; cells or paths that are looked at
 POOR_RECALL = 0.9  # below which the user is warned
 N_TRIED, DEPTH = 32, 200
-LARGE_SHARE = 0.25  # of all items: where so many are wanted, all of them are ranked
+LARGE_SHARE = 0.25  # of all items: where more are wanted, all of them are ranked
 
 
 @dataclass(frozen=True, eq=False)
