@@ -15,6 +15,7 @@ from anncur.retrievers.base import Retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.storage.encoded import RETRIEVERS
 from anncur.storage.files import STAGING, FileRecord, is_in_use, storing
+from anncur.storage.item_vectors import VECTORS
 from anncur.storage.items import ItemRows
 from anncur.storage.manifest import (
     DERIVED,
@@ -80,6 +81,7 @@ def unneeded(folder: Path) -> list[Path]:
         *(path for path in (folder / SEGMENTS).glob("*") if path.name not in kept),
         *(path for path in (folder / DERIVED).glob("*") if path.name not in derived),
         *(path for path in (folder / RETRIEVERS).glob("*") if path.name not in derived),
+        *(path for path in (folder / VECTORS).glob("*/*") if path.relative_to(folder).as_posix() not in newest.files),
         *(folder / MANIFESTS).glob(f"*{STAGING}"),
         *older,
     ]

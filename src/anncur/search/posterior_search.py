@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
 from anncur.candidates import Candidates
-from anncur.factors.posterior import ItemModel, QueryPosterior
+from anncur.factors.items import ItemModel
+from anncur.factors.posterior import QueryPosterior
 from anncur.ranking import top_k
 from anncur.search.base import Proposal, raised
 from anncur.search.calibration import Calibration

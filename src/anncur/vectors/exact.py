@@ -111,6 +111,11 @@ class ExactVectors:
         ]
         return ExactVectors(*(part for part in parts if len(part)))
 
+    @property
+    def is_half(self) -> bool:
+        """Whether all are in half precision."""
+        return all(part.array.dtype == np.float16 for part in self.parts)
+
     def all(self) -> FloatMatrix:
         """All vectors in one array; that of the only part where it has no other rows."""
         only = self.parts[0]
