@@ -131,6 +131,6 @@ def test_scores_without_spread_stay_finite(scores: FloatMatrix) -> None:
 
 
 def test_the_gram_matrix_is_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anncur.factors.posterior.ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr("anncur.factors.items.ITEMS_AT_ONCE", 7)
     vectors = low_rank_scores(40, 6, rank=3)
     np.testing.assert_allclose(gram(vectors), vectors.astype(float).T @ vectors.astype(float), atol=1e-5)

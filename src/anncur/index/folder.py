@@ -87,7 +87,7 @@ from anncur.storage.segments import (
 )
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 Read = TypeVar("Read")
 LOG = logging.getLogger("anncur")
@@ -113,6 +113,7 @@ class FolderBackend:
         self.own_retrievers = dict(retrievers or {})
         self._query_log = FolderQueryLog(folder)
         self._loaded = LoadedSegments()
+        self._kept_index = KeptIndex()
         self._latest: Version | None = None  # that was read
         self._in_use: tuple[Manifest, weakref.ref[Snapshot]] | None = None  # that was loaded last
 
@@ -371,6 +372,7 @@ class FolderBackend:
             projected=version.projected(),
             metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
             engine=self.engine or Engine(version.manifest.vectors).at_hand(),
+            kept_index=self._kept_index,
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),
         )

@@ -41,18 +41,14 @@ def with_vectors(version: Version, fitted: Callable[[], Mapping[str, Retriever]]
     if derived.feedback is not None:
         return without_vectors(manifest)
     missing = [segment for segment in manifest.segments if not version.has_vectors(segment)]
-    wanted = derived.tuned.settings
-    if not missing and _is_current(version, wanted):
+    projection, space = version.projection(), version.space
+    is_current = projection is not None and _is_for(projection, derived.tuned.settings)
+    if is_current and not missing:
         return manifest
-    retrievers = fitted()
-    model = PosteriorModel(version.scores(), version.queries(), retrievers, derived.tuned)
-    settings, source = model.own_settings(), model.source()
-    projected = version.projection()
-    n_new = sum(len(version.rows_of(segment)) for segment in missing)
-    if projected is None or projected.settings != settings.of_items or projected.has_aged(_n_since(version) + n_new):
-        return _projected_again(version, source, settings)
-    assert version.space is not None
-    files = _project(version, missing, projected, source, space=version.space)
+    model = PosteriorModel(version.scores(), version.queries(), fitted(), derived.tuned)
+    if projection is None or space is None or not is_current or projection.has_aged(_n_since(version, space)):
+        return _projected_again(version, model.source(), model.own_settings())
+    files = _project(version, missing, projection, model.source(), space=space)
     return replace(manifest, files={**manifest.files, **files})
 
 
@@ -72,20 +68,19 @@ def without_vectors(manifest: Manifest) -> Manifest:
     return replace(manifest, files=files)
 
 
-def _is_current(version: Version, wanted: PosteriorSettings | None) -> bool:
-    """Whether the projection is that of the tuned settings; where nothing was tuned, there are no others."""
-    projection = version.projection()
-    return projection is not None and (wanted is None or projection.settings == wanted.of_items)
+def _is_for(projection: Projection, wanted: PosteriorSettings | None) -> bool:
+    """Whether a projection is that of the tuned settings; where nothing was tuned, there are no others."""
+    return wanted is None or projection.settings == wanted.of_items
 
 
-def _n_since(version: Version) -> int:
+def _n_since(version: Version, space: str) -> int:
     """The number of live items that came since the projection was fitted."""
-    projected = [segment for segment in version.manifest.segments if version.has_vectors(segment)]
-    return sum(
-        int((version.segment_vectors(one).keys[version.rows_of(one)] >= first_key_since(version.space)).sum())
-        for one in projected
-        if version.space is not None
-    )
+    n_new, first = 0, first_key_since(space)
+    for segment in version.manifest.segments:
+        live = version.rows_of(segment)
+        is_new = version.segment_vectors(segment).keys[live] >= first if version.has_vectors(segment) else live >= 0
+        n_new += int(is_new.sum())
+    return n_new
 
 
 def _projected_again(version: Version, source: ItemSource, settings: PosteriorSettings) -> Manifest:

@@ -22,7 +22,7 @@ from anncur.search.model import PosteriorModel
 from anncur.search.projection import Projected
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +90,7 @@ def make_snapshot(
     projected: Projected | None = None,
     metadata: Metadata,
     engine: Engine,
+    kept_index: KeptIndex | None = None,
     seed: int,
     prepared: Prepared | None = None,
 ) -> Snapshot:
@@ -97,7 +98,14 @@ def make_snapshot(
     order = order_anchors(derived.anchor_items, len(items), np.random.default_rng(seed))
     fitted = fitted_on_use(retrievers, items, encoded)
     posterior = PosteriorModel(
-        scores, anchor_queries, fitted, derived.tuned, derived.feedback, projected=projected, engine=engine
+        scores,
+        anchor_queries,
+        fitted,
+        derived.tuned,
+        derived.feedback,
+        projected=projected,
+        engine=engine,
+        kept_index=kept_index,
     )
     knowledge = Knowledge(
         n_items=len(items),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, 
 from anncur.search.projection import ItemSource, Projected, fit_projection, projected_model
 from anncur.search.settings import FEEDBACK_ALONE, FEW_ANCHORS, NO_ANCHORS, PosteriorSettings, Tuned
 from anncur.vectors.base import VectorIndex
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 FIRST_SLOPE = 0.7  # of all retrievers together, where nothing can be regressed: in units of the spread of scores
 FIRST_SPREAD = 1.0  # of each retriever's coefficient there
@@ -46,7 +45,8 @@ FEEDBACK_LEVEL = 1.0
 class PosteriorModel:
     """What the method posterior knows of items: anchor scores, retrievers, tuned settings and the feedback model.
 
-    `projected` are the items as they were projected before; under other settings they are projected on first use."""
+    `projected` are the items as they were projected before; under other settings they are projected on first use.
+    `kept_index` is what an engine made of an earlier version."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class PosteriorModel:
         *,
         projected: Projected | None = None,
         engine: Engine | None = None,
+        kept_index: KeptIndex | None = None,
     ) -> None:
         self.scores = scores  # of the anchor queries
         self.projected = projected
@@ -66,6 +67,7 @@ class PosteriorModel:
         self._queries = queries
         self._retrievers = retrievers
         self._engine = engine or Engine()
+        self._kept_index = kept_index or KeptIndex()
         self._item_models: Cache[ItemModel] = Cache()
         self._engine_indexes: Cache[VectorIndex] = Cache()
         self._defaults: Cache[PosteriorSettings] = Cache(2)  # by retrievers: all of them, and those that a search names
@@ -82,8 +84,13 @@ class PosteriorModel:
         return replace(self.own_settings(), coefficients=self.feedback.coefficients, retriever_weight=1.0)
 
     def own_settings(self) -> PosteriorSettings:
-        """The same without the feedback model."""
-        return self.tuned.settings or self.default_settings(list(self._retrievers))
+        """The same without the feedback model; where nothing was tuned, as items were projected."""
+        if self.tuned.settings is not None:
+            return self.tuned.settings
+        found = self.default_settings(list(self._retrievers))
+        if self.projected is None:
+            return found
+        return replace(found, coefficients=self.projected.projection.settings.coefficients)
 
     def default_settings(self, retrievers: Sequence[str]) -> PosteriorSettings:
         """Settings with these retrievers that nothing was tuned for; made once."""
@@ -125,9 +132,20 @@ class PosteriorModel:
         where there is no such engine, or are too few items for it."""
         if not self._engine.is_worth(self.scores.n_items):
             return None
+        return self._engine_indexes.get(settings.of_items, lambda: self._make_engine_index(settings))
+
+    def _make_engine_index(self, settings: PosteriorSettings) -> VectorIndex:
         model = self.item_model(settings)
-        make = partial(self._engine.index, model.vectors, model.offsets)
-        return self._engine_indexes.get(settings.of_items, make)
+        projected = self._projected_for(settings)
+        if projected is None:
+            return self._engine.index(model.vectors, model.offsets)
+        return self._kept_index.get(self._engine, model.vectors, model.offsets, projected.identity)
+
+    def _projected_for(self, settings: PosteriorSettings) -> Projected | None:
+        """The items as they were projected before, if that was for these settings."""
+        if self.projected is None or self._uses_feedback(settings):
+            return None
+        return self.projected if self.projected.projection.settings == settings.of_items else None
 
     def engine_recall(self) -> float:
         """The share of the best items that the engine finds."""
@@ -172,8 +190,9 @@ class PosteriorModel:
     def _make(self, settings: PosteriorSettings) -> ItemModel:
         if self.feedback is not None and self._uses_feedback(settings):
             return self._make_with(self.feedback, settings)
-        if self.projected is not None and self.projected.projection.settings == settings.of_items:
-            return self.projected.model()
+        projected = self._projected_for(settings)
+        if projected is not None:
+            return projected.model()
         source = self.source()
         return projected_model(fit_projection(source, settings), source)
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.arrays import FloatMatrix, FloatVector
 from anncur.factors.items import ItemMap, ItemModel, centred_items, most_variance
 from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.retrievers.features import Scale, predict_items
 from anncur.search.settings import PosteriorSettings
+from anncur.vectors.engines import Identity
 from anncur.vectors.exact import ExactVectors
 
 MOST_FITTED = 65_536  # items; of more, a random sample tells means and components as well
@@ -40,17 +41,13 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class Projected:
-    """Offsets and vectors of the items of one version, and the numbers by which engines know them.
-
-    An item's `keys` number belongs to its vector in this `space`: it is the same in every version and process, and no
-    other vector ever gets it."""
+    """Offsets and vectors of the items of one version, and by what engines know them."""
 
     projection: Projection
     offsets: FloatVector  # (n_items,)
     vectors: ExactVectors
     most_variance: float
-    space: str
-    keys: Positions  # (n_items,), ascending
+    identity: Identity
 
     def model(self) -> ItemModel:
         """As searches take it."""

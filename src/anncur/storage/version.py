@@ -56,6 +56,7 @@ from anncur.storage.metadata import METADATA, columns_of, decode_metadata
 from anncur.storage.queries import read_query
 from anncur.storage.segments import ITEMS, SCORES, SPEC
 from anncur.tuning.derive import Derived
+from anncur.vectors.engines import Identity
 from anncur.vectors.exact import ExactVectors, Part
 
 
@@ -141,8 +142,7 @@ class Version:
             offsets=np.ascontiguousarray(offsets[:, 0]),
             vectors=ExactVectors(*vectors),
             most_variance=float(offsets[:, 1].max()),
-            space=space,
-            keys=np.concatenate([part.keys[rows] for part, rows in parts]),
+            identity=Identity(space, np.concatenate([part.keys[rows] for part, rows in parts])),
         )
 
     def projection(self) -> Projection | None:
