@@ -22,6 +22,7 @@ from anncur.storage.manifest import (
     MANIFESTS,
     PREPARED,
     SEGMENTS,
+    Manifest,
     Segment,
     manifest_path,
     newest_damage,
@@ -81,10 +82,18 @@ def unneeded(folder: Path) -> list[Path]:
         *(path for path in (folder / SEGMENTS).glob("*") if path.name not in kept),
         *(path for path in (folder / DERIVED).glob("*") if path.name not in derived),
         *(path for path in (folder / RETRIEVERS).glob("*") if path.name not in derived),
-        *(path for path in (folder / VECTORS).glob("*/*") if path.relative_to(folder).as_posix() not in newest.files),
+        *_unneeded_vectors(folder, newest),
         *(folder / MANIFESTS).glob(f"*{STAGING}"),
         *older,
     ]
+
+
+def _unneeded_vectors(folder: Path, newest: Manifest) -> list[Path]:
+    """Spaces that only older versions have, and of the newest one's what belongs to segments that are gone."""
+    spaces = {name.split("/")[1] for name in newest.files if name.startswith(f"{VECTORS}/")}
+    older = [path for path in (folder / VECTORS).glob("*") if path.name not in spaces]
+    within = [path for space in spaces for path in (folder / VECTORS / space).glob("*")]
+    return older + [path for path in within if path.relative_to(folder).as_posix() not in newest.files]
 
 
 def idle_segments(folder: Path) -> list[Path]:
