@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector
-from anncur.factors.items import ItemMap, ItemModel, centred_items, most_variance
+from anncur.factors.items import ITEMS_AT_ONCE, ItemMap, ItemModel, centred_items, most_variance
 from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, item_vectors
@@ -22,7 +22,6 @@ from anncur.vectors.engines import Identity
 from anncur.vectors.exact import ExactVectors
 
 MOST_FITTED = 65_536  # items; of more, a random sample tells means and components as well
-ITEMS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)

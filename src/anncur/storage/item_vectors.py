@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.errors import DamagedError
-from anncur.factors.items import EmbeddingMap, ItemMap
+from anncur.factors.items import ITEMS_AT_ONCE, EmbeddingMap, ItemMap
 from anncur.retrievers.features import Scale
-from anncur.search.projection import ITEMS_AT_ONCE, Projection
+from anncur.search.projection import Projection
 from anncur.storage.codecs import decode_settings
 from anncur.storage.encoded import encode_array
 from anncur.storage.files import FileRecord, write_blocks, write_file
