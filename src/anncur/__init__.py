@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.sample import load_sample
+from anncur.engines.base import Engine
+from anncur.engines.ray import RayEngine
 from anncur.errors import (
     AnncurError,
     AnncurWarning,
@@ -19,6 +21,7 @@ from anncur.errors import (
     DamagedWarning,
     DeadlineError,
     DuplicateIdError,
+    EngineError,
     FileFormatError,
     FingerprintError,
     InputError,
@@ -86,6 +89,8 @@ __all__ = [
     "DamagedWarning",
     "DeadlineError",
     "DuplicateIdError",
+    "Engine",
+    "EngineError",
     "Exhaustive",
     "FileFormatError",
     "FingerprintError",
@@ -111,6 +116,7 @@ __all__ = [
     "Query",
     "QueryBlock",
     "QueryLike",
+    "RayEngine",
     "RequestTooLargeError",
     "Rerank",
     "ResumeError",

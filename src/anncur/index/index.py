@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from anncur.anchors import check_method
 from anncur.arrays import FloatMatrix
+from anncur.engines.names import EngineLike, as_engine
 from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
@@ -105,6 +106,7 @@ class Index:
         embed_queries: EmbedQueries | str | None = None,
         anchor_method: str = "pivoted_qr",
         vectors: str = EXACT,
+        engine: EngineLike = "local",
         dtype: str = "float32",
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
@@ -126,18 +128,19 @@ class Index:
         "embeddings": an array with a row for each item, or a function of a list of items; `embed_queries` is a
         function of a list of queries that gives a row for each, or its "package.module:name", which the index
         remembers. Without it, queries bring their own: `Query(text, embedding=…)`. What retrievers derive from items
-        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`), and `vectors`
-        who ranks all items: "exact", "exact:float16" with half of the memory, or "faiss", "faiss:ivf" or "faiss:hnsw"
-        for very many items (extra `ann`). Scores are stored as `dtype`, float32 or float16, in chunks of
-        `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
-        chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the name that
-        the scorer was loaded by. `log_queries`, `explore` and `cache` are as for `open`. `exact_scores` resumes from
-        the scores of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer
-        that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's
-        `kept` holds the scores that were paid for. Without anchor queries nothing is scored, and searches work from
-        the first query on; two or more raise recall, four or more are tuned on. `progress` shows how far work is: by
-        default when it takes longer than two seconds, True always, False never, or a function of stage, done and
-        total."""
+        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`), and `vectors` who
+        ranks all items: "exact", "exact:float16" with half of the memory, or "faiss", "faiss:ivf" or "faiss:hnsw" for
+        very many items (extra `ann`). `engine` is who scores chunks of items and computes embeddings: "local", "ray"
+        (extra `ray`), or `RayEngine(address=…, workers=…)`; the index is the same. Scores are stored as `dtype`,
+        float32 or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
+        `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
+        `scorer_name`, or the name that the scorer was loaded by. `log_queries`, `explore` and `cache` are as for
+        `open`. `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are
+        scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory,
+        Ctrl-C included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is
+        scored, and searches work from the first query on; two or more raise recall, four or more are tuned on.
+        `progress` shows how far work is: by default when it takes longer than two seconds, True always, False never, or
+        a function of stage, done and total."""
         check_method(anchor_method)
         log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
@@ -152,8 +155,8 @@ class Index:
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
         backend: Backend
-        with showing(progress) as shown:
-            request = Request(items, queries, guarded, settings, chosen, watch, shown)
+        with showing(progress) as shown, as_engine(engine) as runs_on:
+            request = Request(items, queries, guarded, settings, chosen, watch, shown, runs_on)
             if path is None:
                 backend = build_in_memory(request, exact_scores, scorer_name=name)
             else:
