@@ -45,6 +45,7 @@ class Job(ABC, Generic[Payload, Result]):
 
     noun: str  # what a unit is called in messages
     units: Sequence[int]
+    keeps_progress = True  # whether a unit that fails keeps what was done of it, so that another try costs little
 
     @abstractmethod
     def loader(self, spread: Spread | None) -> Loader:

@@ -96,10 +96,16 @@ class RayEngine:
             ray.shutdown()
 
     def _connect(self) -> None:
-        """Connect to a cluster, or start one on this machine, that nobody else reaches, unless that is done."""
+        """Connect to a cluster, or start one on this machine, unless that is done."""
         import ray
 
         if ray.is_initialized():
+            there = ray.get_runtime_context().gcs_address
+            if self.address not in (None, "auto", there):
+                raise InputError(
+                    f"this program is connected to the Ray cluster at {there}, not to {self.address}; leave out address, "
+                    "or call ray.shutdown() before"
+                )
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
         is_elsewhere = self.address or os.environ.get("RAY_ADDRESS")
@@ -116,7 +122,7 @@ class RayEngine:
 
     def _own_cluster(self) -> dict[str, Any]:
         n_cores = max(usable_cores(), round((self.workers or 1) * self.cpus_per_worker))
-        return {"num_cpus": n_cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        return {"num_cpus": n_cores, "include_dashboard": False}
 
 
 def check_ray() -> None:

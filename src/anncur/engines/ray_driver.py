@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
 import time
 import warnings
 from collections import Counter, deque
@@ -102,7 +104,7 @@ class Driver:
             concurrency_groups={CONTROL: 1},
             scheduling_strategy="SPREAD",
         )(RayWorker)
-        new_actor = partial(actor_class.remote, loader)
+        new_actor = partial(actor_class.remote, loader, [os.path.abspath(path) for path in sys.path])
         driver = cls(job, units, new_actor, n_workers=spread.n_workers, retries=engine.retries)
         try:
             yield driver
@@ -186,6 +188,8 @@ class Driver:
         if isinstance(outcome.error, FATAL):
             raise outcome.error
         if outcome.error is not None:
+            if not self._job.keeps_progress:
+                self._tries[unit] = self._retries
             self._fail(unit, str(outcome.error))
             return
         self._job.finish(unit, outcome.result)
@@ -211,12 +215,12 @@ class Driver:
     def _fail(self, unit: int, reason: str) -> None:
         """Try a unit again after all others, unless it failed too often without getting any further."""
         left = self._job.left(unit)
-        if left < self._left.get(unit, math.inf):
+        if left < self._left.get(unit, left):
             self._tries[unit], self._n_in_vain = 0, 0
         self._left[unit] = left
         self._tries[unit] += 1
         if self._tries[unit] > self._retries:
-            self._given_up[unit] = f"tried {self._tries[unit]} times; the last time, {reason}"
+            self._given_up[unit] = reason
         else:
             self._waiting.append(unit)
         self._fail_in_vain(reason)

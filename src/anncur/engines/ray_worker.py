@@ -5,9 +5,10 @@ the other answers how far the unit is, and takes the order to stop."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +33,16 @@ class Outcome:
 class RayWorker:
     """The actor."""
 
-    def __init__(self, loader: bytes) -> None:
+    def __init__(self, loader: bytes, paths: Sequence[str]) -> None:
         self._pickled = loader
+        sys.path.extend(path for path in paths if path not in sys.path)  # where modules are named by the user
         self._worker: Worker | None = None
         self._progress = (-1, 0)  # the unit in work, and how much of it was done
         self._is_stopped = threading.Event()
 
     def start(self) -> Outcome:
         """Load what the job needs, unless it is loaded."""
-        return _outcome(self._load)
+        return _outcome(self._load, is_returned=False)
 
     def do(self, unit: int, payload: Any) -> Outcome:
         """Do a unit."""
@@ -75,7 +77,9 @@ class RayWorker:
         return 0 if self._worker is None else self._worker.calls_made
 
 
-def _outcome(work: Callable[[], Any], calls_made: Callable[[], int] = lambda: 0) -> Outcome:
+def _outcome(
+    work: Callable[[], Any], *, calls_made: Callable[[], int] = lambda: 0, is_returned: bool = True
+) -> Outcome:
     before, result, failure = calls_made(), None, None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -86,6 +90,7 @@ def _outcome(work: Callable[[], Any], calls_made: Callable[[], int] = lambda: 0)
             failure.kept = None  # what it holds is stored, or of no use to another process
         except Exception as error:  # anything may come out of somebody else's code
             failure = EngineError(f"{type(error).__name__}: {error}")
+    result = result if is_returned else None
     return Outcome(result, failure, tuple(_plain(one.message) for one in caught), calls_made() - before)
 
 

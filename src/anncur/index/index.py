@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from anncur.engines.names import EngineLike, as_engine
 from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
+from anncur.index.blocks import search_blocks
 from anncur.index.build import BuildSettings, Request
 from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
@@ -401,6 +403,7 @@ class Index:
         max_rounds: int | None = None,
         deadline_ms: float | None = None,
         min_score: float | None = None,
+        engine: EngineLike = "local",
         seed: int = 0,
         progress: ProgressLike = None,
     ) -> list[Hits]:
@@ -409,10 +412,14 @@ class Index:
         The answers are the same, unless a scorer with latency leaves other numbers of rounds; `max_rounds` fixes them.
         `budget` is for each query, `deadline_ms` for all of them together. A request holds pairs of several queries
         where the scorer takes them. If the scorer fails for a query, the others are answered before the error goes up;
-        the exception's `kept` is the list of hits so far."""
+        the exception's `kept` is the list of hits so far. With the engine "ray" (extra `ray`), or `RayEngine(…)`, the
+        blocks of an index on disk are searched by workers, each of which opens it once."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
+        runs_on = as_engine(engine)
         with showing(progress) as shown:
             request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
+            if runs_on.is_elsewhere:
+                return search_blocks(self, self._version.for_search(), request, runs_on)
             return run(self._search(request, BLOCKING))
 
     async def asearch(
@@ -531,12 +538,28 @@ class Index:
         return index_html(self.info)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        return self.reopening(self.scorer_source), ()
+
+    @property
+    def scorer_source(self) -> Any:
+        """The scorer as it was given: None for the one that the index remembers."""
+        return self._scorer.source
+
+    def reopening(self, scorer: ScorerLike | None) -> partial[Index]:
+        """Opens the index again, in this or another process, with this scorer; None is the one that it remembers."""
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
-        scorer, own, settings = self._scorer, self._backend.own_retrievers, self._log_settings
-        refresh_seconds = self._version.refresh_seconds
-        vectors = None if self._backend.engine is None else self._backend.engine.name
-        return _reopen, (self._backend.folder, scorer.source, own, settings, scorer.cache, refresh_seconds, vectors)
+        return partial(
+            Index.open,
+            self._backend.folder.absolute(),
+            scorer,
+            retrievers=list(self._backend.own_retrievers.values()),
+            log_queries=self._log_settings.log_queries,
+            explore=self._log_settings.explore,
+            cache=self._scorer.cache or False,
+            refresh_seconds=self._version.refresh_seconds,
+            vectors=None if self._backend.engine is None else self._backend.engine.name,
+        )
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._version.for_search)
@@ -559,25 +582,3 @@ def _one_kept() -> Iterator[None]:
         if isinstance(kept, list):
             error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
         raise
-
-
-def _reopen(  # noqa: PLR0917  # pickle calls it
-    folder: Path,
-    scorer: Any,
-    retrievers: dict[str, Any],
-    log_settings: QueryLogSettings,
-    cache: Path | None,
-    refresh_seconds: float | None,
-    vectors: str | None,
-) -> Index:
-    """What a pickled index becomes in another process."""
-    return Index.open(
-        folder,
-        scorer,
-        retrievers=retrievers.values(),
-        log_queries=log_settings.log_queries,
-        explore=log_settings.explore,
-        cache=cache or False,
-        refresh_seconds=refresh_seconds,
-        vectors=vectors,
-    )
