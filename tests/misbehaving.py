@@ -82,6 +82,11 @@ def hash_score(query: str, item: anncur.Item) -> float:
     return float(zlib.crc32(f"{query} {item.full_text}".encode()) % 1000)
 
 
+def hash_pairs(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """A number from 0 to 999 for each."""
+    return [float(zlib.crc32(f"{query} {text}".encode()) % 1000) for query, text in pairs]
+
+
 steady = HashScorer()
 slow = HashScorer(seconds=0.02)
 raises = FailingScorer("item17")

@@ -66,11 +66,14 @@ __version__ = "0.2.0"
 logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from anncur.planning.cluster import Cluster, ClusterPlan
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
     "BuildPlan": "anncur.planning.plan",
+    "Cluster": "anncur.planning.cluster",
+    "ClusterPlan": "anncur.planning.cluster",
     "Judge": "anncur.scorers.http.judge",
     "plan": "anncur.planning.plan",
 }
@@ -84,6 +87,8 @@ __all__ = [
     "BudgetError",
     "BuildPlan",
     "ChangedScorerWarning",
+    "Cluster",
+    "ClusterPlan",
     "Corpus",
     "DamagedError",
     "DamagedWarning",

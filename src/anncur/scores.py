@@ -70,7 +70,7 @@ class ScoreSpec:
             items=items_digest,
             n_items=n_items,
             n_anchor_queries=len(queries),
-            items_per_chunk=items_per_chunk or max(16, min(4096, PAIRS_PER_CHUNK // max(1, len(queries)))),
+            items_per_chunk=items_per_chunk or default_items_per_chunk(len(queries)),
             batch_size=scorer.rules.batch_size,
             threads=scorer.threads,
             dtype=dtype,
@@ -259,6 +259,11 @@ class StoredChunks:
                 f"can't write chunk {chunk} of the exact scores, {values.nbytes:,} bytes, to {self.location}: {error}; "
                 "make room or repair the storage, and run the same again: what is written stays"
             ) from error
+
+
+def default_items_per_chunk(n_queries: int) -> int:
+    """Items in a chunk, unless it is said: some fifty thousand pairs."""
+    return max(16, min(4096, PAIRS_PER_CHUNK // max(1, n_queries)))
 
 
 def digest_queries(queries: Sequence[Query]) -> str:

@@ -61,18 +61,10 @@ def test_a_driver_that_is_stopped_is_resumed_with_what_was_paid_for(tmp_path: Pa
     corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "queries.txt"
     corpus.write_text("".join(json.dumps({"id": item.id, "text": item.text}) + "\n" for item in ITEMS))
     queries.write_text("\n".join(QUERIES))
-    command = [
-        sys.executable,
-        "-c",
-        "from anncur.cli.main import main; main()",
-        "build",
-        str(corpus),
-        "--queries",
-        str(queries),
-        "--out",
-    ]
-    command += [str(tmp_path / "x"), "--scorer", "misbehaving:slow", "--items-per-chunk", str(PER_CHUNK)]
-    command += ["--retriever", "bm25", "--engine", "ray", "--workers", "2", "--json"]
+    command = [sys.executable, "-c", "from anncur.cli.main import main; main()", "build", str(corpus)]
+    command += ["--queries", str(queries), "--out", str(tmp_path / "x"), "--scorer", "misbehaving:slow"]
+    command += ["--items-per-chunk", str(PER_CHUNK), "--retriever", "bm25"]
+    command += ["--engine", "ray", "--workers", "2", "--json"]
     tests = Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{tests}"}
     with subprocess.Popen(command, cwd=tests, env=environment, stderr=subprocess.PIPE, text=True) as driver:

@@ -103,8 +103,8 @@ class RayEngine:
             there = ray.get_runtime_context().gcs_address
             if self.address not in (None, "auto", there):
                 raise InputError(
-                    f"this program is connected to the Ray cluster at {there}, not to {self.address}; leave out address, "
-                    "or call ray.shutdown() before"
+                    f"this program is connected to the Ray cluster at {there}, not to {self.address}; leave out "
+                    "address, or call ray.shutdown() before"
                 )
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
