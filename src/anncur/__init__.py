@@ -66,7 +66,7 @@ __version__ = "0.2.0"
 logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
-    from anncur.planning.cluster import Cluster, ClusterPlan
+    from anncur.planning.cluster import Cluster, ClusterPlan, plan_cluster
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
 
@@ -76,6 +76,7 @@ _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fas
     "ClusterPlan": "anncur.planning.cluster",
     "Judge": "anncur.scorers.http.judge",
     "plan": "anncur.planning.plan",
+    "plan_cluster": "anncur.planning.cluster",
 }
 
 __all__ = [
@@ -149,6 +150,7 @@ __all__ = [
     "load_sample",
     "load_scorer",
     "plan",
+    "plan_cluster",
     "read_items",
     "read_queries",
 ]

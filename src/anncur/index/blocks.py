@@ -5,8 +5,8 @@ Blocks are those that this process would search, so that the answers are the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,22 @@ if TYPE_CHECKING:
     from anncur.index.index import Index
 
 
-def search_blocks(index: Index, snapshot: Snapshot, request: SearchRequest, engine: Engine) -> list[Hits]:
+@dataclass(frozen=True)
+class Reopening:
+    """How another process opens the index: its scorer as it was given, and a function of a scorer."""
+
+    scorer: object
+    of: Callable[[Any], partial[Index]]
+
+
+def search_blocks(snapshot: Snapshot, request: SearchRequest, reopening: Reopening, *, engine: Engine) -> list[Hits]:
     """The answers to some queries, in their order; whatever stops it, the exception's `kept` has those so far."""
     if request.limits.deadline_ms is not None:
         raise InputError(
             "deadline_ms is for all queries together, which workers can't keep; leave it out, or search with "
             "engine='local'"
         )
-    job = SearchJob(index, snapshot, request)
+    job = SearchJob(snapshot, request, reopening)
     answers: list[Hits] = []
     with keeping(answers), engine:
         try:
@@ -49,21 +57,21 @@ class SearchJob(Job[Sequence[Query], list[Hits]]):
     noun = "block of queries"
     keeps_progress = False
 
-    def __init__(self, index: Index, snapshot: Snapshot, request: SearchRequest) -> None:
+    def __init__(self, snapshot: Snapshot, request: SearchRequest, reopening: Reopening) -> None:
         step = _step(snapshot, request)
         starts = range(0, len(request.queries), step)
         self.found: dict[int, list[Hits]] = {}
         self.units = range(len(starts))
         self._blocks = [request.queries[start : start + step] for start in starts]
-        self._index = index
+        self._reopening = reopening
         self._version = snapshot.version
         self._request = request
 
     def loader(self, spread: Spread | None) -> Loader:
         assert spread is not None, "in this process an index searches by itself"
-        source = self._index.scorer_source
-        if isinstance(source, GuardedScorer):
-            source = shared_scorer(source, spread)
+        scorer = self._reopening.scorer
+        if isinstance(scorer, GuardedScorer):
+            scorer = shared_scorer(scorer, spread)
         options = {
             "k": self._request.k,
             "method": self._request.method,
@@ -71,7 +79,7 @@ class SearchJob(Job[Sequence[Query], list[Hits]]):
             "seed": self._request.seed,
             **asdict(self._request.limits),
         }
-        return partial(_open_worker, self._index.reopening(source), self._version, options)
+        return partial(_open_worker, self._reopening.of(scorer), self._version, options)
 
     def payload(self, unit: int) -> Sequence[Query] | None:
         return None if unit in self.found else self._blocks[unit]

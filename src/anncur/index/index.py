@@ -19,7 +19,7 @@ from anncur.engines.names import EngineLike, as_engine
 from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
-from anncur.index.blocks import search_blocks
+from anncur.index.blocks import Reopening, search_blocks
 from anncur.index.build import BuildSettings, Request
 from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
@@ -419,7 +419,8 @@ class Index:
         with showing(progress) as shown:
             request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
             if runs_on.is_elsewhere:
-                return search_blocks(self, self._version.for_search(), request, runs_on)
+                snapshot, opening = self._version.for_search(), Reopening(self._scorer.source, self._reopening)
+                return search_blocks(snapshot, request, opening, engine=runs_on)
             return run(self._search(request, BLOCKING))
 
     async def asearch(
@@ -538,14 +539,9 @@ class Index:
         return index_html(self.info)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self.reopening(self.scorer_source), ()
+        return self._reopening(self._scorer.source), ()
 
-    @property
-    def scorer_source(self) -> Any:
-        """The scorer as it was given: None for the one that the index remembers."""
-        return self._scorer.source
-
-    def reopening(self, scorer: ScorerLike | None) -> partial[Index]:
+    def _reopening(self, scorer: ScorerLike | None) -> partial[Index]:
         """Opens the index again, in this or another process, with this scorer; None is the one that it remembers."""
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
