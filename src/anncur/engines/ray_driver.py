@@ -220,7 +220,7 @@ class Driver:
         self._left[unit] = left
         self._tries[unit] += 1
         if self._tries[unit] > self._retries:
-            self._given_up[unit] = reason
+            self._given_up[unit] = f"in the last of {self._tries[unit]} tries: {reason}"
         else:
             self._waiting.append(unit)
         self._fail_in_vain(reason)
@@ -260,8 +260,8 @@ class Driver:
 
     def _stop(self) -> None:
         """Let workers end what they have in work, with what was done of it kept."""
-        orders = [member.actor.stop.options(concurrency_group=CONTROL).remote() for member in self._members]
         with contextlib.suppress(RayError, KeyboardInterrupt):
+            orders = [member.actor.stop.options(concurrency_group=CONTROL).remote() for member in self._members]
             ray.wait(orders, num_returns=len(orders), timeout=STOPPING_SECONDS / 2)
             if self._running:
                 ended, _ = ray.wait([*self._running], num_returns=len(self._running), timeout=STOPPING_SECONDS)
