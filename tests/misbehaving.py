@@ -20,10 +20,17 @@ N_PAIRS = len(QUERIES) * len(ITEMS)
 PIDS = "ANNCUR_TEST_PIDS"  # a file that scorers write the number of their process to
 
 
-def build(path: Path | None, scorer: Any = "misbehaving:steady", **options: Any) -> anncur.Index:
+def build(
+    path: Path | None,
+    scorer: Any = "misbehaving:steady",
+    *,
+    items: Sequence[anncur.Item] = ITEMS,
+    queries: Sequence[str] = QUERIES,
+    **options: Any,
+) -> anncur.Index:
     """The same index, whoever scores it."""
     given = {"items_per_chunk": PER_CHUNK, "retrievers": ["bm25"], "progress": False, **options}
-    return anncur.Index.build(ITEMS, scorer, QUERIES, path=path, **given)
+    return anncur.Index.build(items, scorer, queries, path=path, **given)
 
 
 class HashScorer:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import anncur
+from anncur.cli.main import app
 from anncur.engines.base import Job, Spread
 from anncur.engines.names import as_engine
+from anncur.evaluation.own import score_pairs
 from anncur.filling import shared_scorer
-from misbehaving import ITEMS, QUERIES, HashScorer, build
+from misbehaving import HashScorer
+from misbehaving import build as build_all
 from worlds import World
+
+ITEMS = [anncur.Item(f"i{number}", f"item{number} is a thing") for number in range(60)]
+QUERIES = ["query 0", "query 1", "query 2"]  # too few to tune on, which takes longer than all else
+build = partial(build_all, items=ITEMS, queries=QUERIES)
 
 
 class PicklingEngine:
@@ -77,7 +86,7 @@ def test_progress_counts_every_pair_once_and_ends_with_all(tmp_path: Path) -> No
 
 def test_a_build_that_was_stopped_here_is_finished_by_another_engine(tmp_path: Path) -> None:
     class Breaking(HashScorer):
-        n_left = 20
+        n_left = 9
 
         def score(self, query: anncur.Query, items: Any) -> list[float]:
             self.n_left -= 1
@@ -115,7 +124,7 @@ ENGINES: dict[str, Any] = {"here": "local", "there": PicklingEngine()}
 
 def test_answers_are_the_same_whoever_searches_and_in_the_order_of_the_queries(tmp_path: Path) -> None:
     index = build(tmp_path / "here")
-    queries = [f"something else {number}" for number in range(150)]
+    queries = [f"something else {number}" for number in range(70)]
     here = index.search_many(queries, 5, 30, max_rounds=3)
     there = index.search_many(queries, 5, 30, max_rounds=3, engine=PicklingEngine())
     assert [(hits.query.text, hits.ids, hits.scores) for hits in there] == [
@@ -210,3 +219,26 @@ def test_without_ray_the_error_names_the_extra_and_nothing_is_written(
     with pytest.raises(anncur.InputError, match=r"pip install 'anncur\[ray\]'"):
         build(tmp_path / "there", engine="ray")
     assert not (tmp_path / "there").exists()
+
+
+def test_the_pairs_of_a_benchmark_are_the_same_whoever_scores_them(tmp_path: Path) -> None:
+    scorer, queries = anncur.load_scorer("misbehaving:steady"), [anncur.Query(text) for text in QUERIES]
+    here, there = (
+        score_pairs(ITEMS, queries, scorer, tmp_path / name, on_cost=lambda _: None, engine=as_engine(engine))[0]
+        for name, engine in ENGINES.items()
+    )
+    assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["build", "corpus.jsonl", "--out", "x", "--workers", "2"], "--workers goes with --engine ray"),
+        (["build", "corpus.jsonl", "--out", "x", "--engine", "spark"], "local, ray"),
+        (["search", "x", "one query", "--engine", "ray"], "one query is searched here"),
+    ],
+)
+def test_commands_refuse_engines_that_make_no_sense(options: list[str], problem: str) -> None:
+    refused = CliRunner().invoke(app, options)
+    assert refused.exit_code == 1
+    assert problem in " ".join(refused.output.split())

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import anncur
+from anncur.cli.main import app
 from misbehaving import N_PAIRS, PER_CHUNK, PIDS, QUERIES, build
 
 pytestmark = [
@@ -155,6 +157,19 @@ def test_embeddings_and_searches_of_workers_are_those_of_this_process(tmp_path: 
     assert [(hits.ids, hits.scores, hits.calls) for hits in found] == [
         (hits.ids, hits.scores, hits.calls) for hits in wanted
     ]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_file_of_answers_is_the_same_whoever_searches(tmp_path: Path) -> None:
+    build(tmp_path / "x")
+    queries = tmp_path / "queries.txt"
+    queries.write_text("\n".join(f"some thing {number}" for number in range(130)))
+    for engine in ("local", "ray"):
+        options = ["--queries", str(queries), "--out", str(tmp_path / f"{engine}.trec"), "--max-rounds", "3"]
+        done = CliRunner().invoke(app, ["search", str(tmp_path / "x"), *options, "--engine", engine, "--json"])
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "ray.trec").read_bytes() == (tmp_path / "local.trec").read_bytes()
+    assert not list(tmp_path.glob("*.new"))
 
 
 @pytest.mark.usefixtures("cluster")
