@@ -1,12 +1,13 @@
 """How fast the engine ray builds, against this process alone and against a bare loop over the same chunks.
 
-    python benchmarks/ray_build.py [--items 600] [--queries 40] [--items-per-chunk 40] [--turns 3]
+    python benchmarks/ray_build.py [--items 600] [--queries 40] [--items-per-chunk 40] [--turns 3] [--parts waiting]
 
-The built-in cross-encoder scores the bundled sample (repeated, with other ids) for some of its anchor queries. A bare
-loop gives the scorer the pairs of each chunk, request by request, and keeps what comes back; it has one thread, as a
-worker has. So a worker's throughput is compared with what one core can do, on a machine with as many cores as workers.
-Every build must have the same digest. The times of chunks and of loading then go into the simulation of `anncur plan
---cluster`, whose forecasts are compared with what Ray took; the start of Ray is in both."""
+The built-in cross-encoder scores the bundled sample (repeated, with other ids) for some of its anchor queries; and a
+scorer that waits a second for each chunk scores few pairs, so that it is the same on a busy machine. A bare loop gives
+the scorer the pairs of each chunk, request by request, and keeps what comes back; it has one thread, as a worker has.
+So a worker's throughput is compared with what one core can do, on a machine with as many cores as workers. Every build
+must have the same digest. The times of chunks and of loading then go into the simulation of `anncur plan --cluster`,
+whose forecasts are compared with what Ray took; the start of Ray is in both."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import os
 import statistics
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +38,7 @@ from common import new_parser, write_rows
 class Work:
     """What is scored."""
 
+    scorer: str
     items: Sequence[anncur.Item]
     queries: Sequence[anncur.Query]
     items_per_chunk: int
@@ -53,19 +56,24 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--items-per-chunk", type=int, default=40)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--parts", nargs="+", default=["builtin", "waiting"], choices=["builtin", "waiting"])
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # of this process, and of those that it starts
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's workers are more modest than a loop, where others use the machine
     found = sample_items()
     repeated = [found[place % len(found)] for place in range(arguments.items)]
     items = [replace(item, id=f"{item.id}-{place}") for place, item in enumerate(repeated)]
-    work = Work(items, sample_anchor_queries()[: arguments.queries], arguments.items_per_chunk)
-    rows = measure(work, n_turns=arguments.turns)
+    queries = sample_anchor_queries()
+    parts = {
+        "builtin": Work("builtin", items, queries[: arguments.queries], arguments.items_per_chunk),
+        "waiting": Work("ray_build:waiting", items[:40], queries[:4], 2),
+    }
+    rows = [row for part in arguments.parts for row in measure(parts[part], n_turns=arguments.turns)]
     columns = ("seconds", "pairs_per_second", "share_of_bare_loop", "from_start", "forecast")
-    print(f"{'variant':<24}", *(f"{column:>20}" for column in columns))
+    print(f"{'scorer':<20}{'variant':<20}", *(f"{column:>20}" for column in columns))
     for row in rows:
         cells = ["" if row[column] is None else f"{row[column]:.3f}" for column in columns]
-        print(f"{row['variant']:<24}", *(f"{cell:>20}" for cell in cells))
+        print(f"{row['scorer']:<20}{row['variant']:<20}", *(f"{cell:>20}" for cell in cells))
     write_rows(arguments.out, rows)
 
 
@@ -85,6 +93,7 @@ def measure(work: Work, *, n_turns: int) -> list[dict[str, Any]]:
     bare = {n: statistics.median(turn[name].scoring for turn in turns) for n, name in BARE.items()}
     return [
         {
+            "scorer": work.scorer,
             "variant": name,
             "n_items": len(work.items),
             "n_queries": len(work.queries),
@@ -106,6 +115,20 @@ def measure(work: Work, *, n_turns: int) -> list[dict[str, Any]]:
 BARE = {1: "bare loop", 2: "2 bare loops"}
 CHUNK_SECONDS: list[float] = []  # of the latest bare loop
 LOAD_SECONDS: list[float] = []
+
+
+class Waiting:
+    """Waits a second for each request; a chunk is one."""
+
+    fingerprint = "waits a second"
+
+    def score_pairs(self, pairs: Sequence[tuple[anncur.Query, anncur.Item]]) -> list[float]:
+        """Numbers by the texts alone."""
+        time.sleep(1.0)
+        return [float(zlib.crc32(f"{query.text} {item.text}".encode()) % 1000) for query, item in pairs]
+
+
+waiting = Waiting()
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,7 @@ def bare_loops(work: Work, n_processes: int) -> Timing:
 
 def _bare_loop(work: Work, n_processes: int, part: int) -> tuple[list[float], float]:
     started = time.perf_counter()
-    scorer = anncur.load_scorer("builtin")
+    scorer = anncur.load_scorer(work.scorer)
     load_seconds = time.perf_counter() - started
     model, batch_size = scorer._scorer, scorer.rules.batch_size
     items = with_prepared(work.items, scorer.prepare(work.items))
@@ -176,7 +199,7 @@ def ray_build(work: Work, n_workers: int) -> Timing:
 def _build(work: Work, *, engine: Any, folder: str | None = None, shard: tuple[int, int] | None = None) -> Timing:
     """Scoring is timed without the start of Ray and the loading of scorers, which `from_start` has."""
     clock = Clock()
-    scorer = anncur.load_scorer("builtin")
+    scorer = anncur.load_scorer(work.scorer)
     with tempfile.TemporaryDirectory() as own, clock.running():
         started = time.perf_counter()
         index = anncur.Index.build(

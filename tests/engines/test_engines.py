@@ -102,7 +102,11 @@ def test_a_build_that_was_stopped_here_is_finished_by_another_engine(tmp_path: P
 
 
 def test_embeddings_are_the_same_whoever_computes_them(tmp_path: Path) -> None:
-    embeddings = {"embeddings": embed_items, "embed_queries": embed_queries, "retrievers": ["embeddings"]}
+    embeddings: dict[str, Any] = {
+        "embeddings": embed_items,
+        "embed_queries": embed_queries,
+        "retrievers": ["embeddings"],
+    }
     here, there = (build(tmp_path / name, engine=engine, **embeddings) for name, engine in ENGINES.items())
     assert here.digest() == there.digest()
 
