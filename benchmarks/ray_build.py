@@ -69,7 +69,7 @@ def main() -> None:
         "waiting": Work("ray_build:waiting", items[:40], queries[:4], 2),
     }
     rows = [row for part in arguments.parts for row in measure(parts[part], n_turns=arguments.turns)]
-    columns = ("seconds", "pairs_per_second", "share_of_bare_loop", "from_start", "forecast")
+    columns = ("seconds", "pairs_per_second", "share_of_bare_loop", "forecast_of_scoring", "from_start", "forecast")
     print(f"{'scorer':<20}{'variant':<20}", *(f"{column:>20}" for column in columns))
     for row in rows:
         cells = ["" if row[column] is None else f"{row[column]:.3f}" for column in columns]
@@ -105,6 +105,7 @@ def measure(work: Work, *, n_turns: int) -> list[dict[str, Any]]:
             "share_of_bare_loop": bare[n_workers] / seconds,
             "whole_build_seconds": _median([turn[name].whole for turn in turns]),
             "forecast": _median([turn[name].forecast for turn in turns]),
+            "forecast_of_scoring": _median([turn[name].forecast_of_scoring for turn in turns]),
             "from_start": _median([turn[name].from_start for turn in turns]),
             "digest": next(iter(digests)) if turns[0][name].digest else None,
         }
@@ -139,6 +140,7 @@ class Timing:
     whole: float | None = None
     from_start: float | None = None
     forecast: float | None = None
+    forecast_of_scoring: float | None = None
     digest: str | None = None
 
 
@@ -191,9 +193,10 @@ def _shard(work: Work, n_shards: int, folder: str, part: int) -> Timing:
 def ray_build(work: Work, n_workers: int) -> Timing:
     """A build by Ray, which is started for it."""
     timing = _build(work, engine=anncur.RayEngine(workers=n_workers))
-    load_seconds = LOAD_SECONDS[0]
-    expected = cluster_cost(CHUNK_SECONDS, Cluster(), n_workers, load_seconds=load_seconds).seconds
-    return replace(timing, forecast=expected)
+    whole = cluster_cost(CHUNK_SECONDS, Cluster(), n_workers, load_seconds=LOAD_SECONDS[0])
+    at_once = Cluster(start_seconds=0, process_seconds=0)
+    scoring = cluster_cost(CHUNK_SECONDS, at_once, n_workers, load_seconds=0)
+    return replace(timing, forecast=whole.seconds, forecast_of_scoring=scoring.seconds)
 
 
 def _build(work: Work, *, engine: Any, folder: str | None = None, shard: tuple[int, int] | None = None) -> Timing:

@@ -96,6 +96,7 @@ def hash_pairs(pairs: Sequence[tuple[str, str]]) -> list[float]:
 
 steady = HashScorer()
 slow = HashScorer(seconds=0.02)
+slower = HashScorer(seconds=0.06)
 raises = FailingScorer("item17")
 kills = FailingScorer("item17", kills=True)
 always_raises = FailingScorer("thing")

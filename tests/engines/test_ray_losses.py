@@ -62,7 +62,7 @@ def test_a_driver_that_is_stopped_is_resumed_with_what_was_paid_for(tmp_path: Pa
     corpus.write_text("".join(json.dumps({"id": item.id, "text": item.text}) + "\n" for item in ITEMS))
     queries.write_text("\n".join(QUERIES))
     command = [sys.executable, "-c", "from anncur.cli.main import main; main()", "build", str(corpus)]
-    command += ["--queries", str(queries), "--out", str(tmp_path / "x"), "--scorer", "misbehaving:slow"]
+    command += ["--queries", str(queries), "--out", str(tmp_path / "x"), "--scorer", "misbehaving:slower"]
     command += ["--items-per-chunk", str(PER_CHUNK), "--retriever", "bm25"]
     command += ["--engine", "ray", "--workers", "2", "--json"]
     tests = Path(__file__).parent.parent
@@ -77,7 +77,7 @@ def test_a_driver_that_is_stopped_is_resumed_with_what_was_paid_for(tmp_path: Pa
         rest = driver.stderr.read()
         code = driver.wait(timeout=60)
     if blow == signal.SIGINT:
-        assert code == 130
+        assert code == 130, rest
         assert "run the same again" in rest
     index = build(tmp_path / "x")
     assert index.digest() == build(None).digest()
