@@ -44,6 +44,7 @@ bench: $(STAMP)  ## run the benchmarks that need no data of yours, and the paper
 	$(BIN)/python benchmarks/embedding_speed.py
 	$(BIN)/python benchmarks/bulk_calls.py
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/ray_build.py
 	$(BIN)/python benchmarks/noisy_judge.py --seeds 1
 	$(BIN)/anncur bench run --out bench/sample
 	$(BIN)/anncur bench reproduce --out bench/sample-reproduction

@@ -20,6 +20,8 @@ LAYERS = [
     ["vectors"],
     ["datasets", "models"],
     ["scorers", "retrievers"],
+    ["engines"],
+    ["filling"],
     ["scores", "factors"],
     ["anchors"],
     ["search"],

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.sample import load_sample
+from anncur.engines.base import Engine
+from anncur.engines.ray import RayEngine
 from anncur.errors import (
     AnncurError,
     AnncurWarning,
@@ -19,6 +21,7 @@ from anncur.errors import (
     DamagedWarning,
     DeadlineError,
     DuplicateIdError,
+    EngineError,
     FileFormatError,
     FingerprintError,
     InputError,
@@ -63,13 +66,17 @@ __version__ = "0.2.0"
 logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from anncur.planning.cluster import Cluster, ClusterPlan, plan_cluster
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
     "BuildPlan": "anncur.planning.plan",
+    "Cluster": "anncur.planning.cluster",
+    "ClusterPlan": "anncur.planning.cluster",
     "Judge": "anncur.scorers.http.judge",
     "plan": "anncur.planning.plan",
+    "plan_cluster": "anncur.planning.cluster",
 }
 
 __all__ = [
@@ -81,11 +88,15 @@ __all__ = [
     "BudgetError",
     "BuildPlan",
     "ChangedScorerWarning",
+    "Cluster",
+    "ClusterPlan",
     "Corpus",
     "DamagedError",
     "DamagedWarning",
     "DeadlineError",
     "DuplicateIdError",
+    "Engine",
+    "EngineError",
     "Exhaustive",
     "FileFormatError",
     "FingerprintError",
@@ -111,6 +122,7 @@ __all__ = [
     "Query",
     "QueryBlock",
     "QueryLike",
+    "RayEngine",
     "RequestTooLargeError",
     "Rerank",
     "ResumeError",
@@ -138,6 +150,7 @@ __all__ = [
     "load_sample",
     "load_scorer",
     "plan",
+    "plan_cluster",
     "read_items",
     "read_queries",
 ]

@@ -20,6 +20,7 @@
     ├── StorageError (OSError)             a file can't be written or read
     │   ├── DamagedError                   a file is missing, cut short or altered
     │   └── LockedError                    somebody else is writing to the folder
+    ├── EngineError (RuntimeError)         workers could not do all that they were given
     ├── BudgetError (RuntimeError)         a method asked for more pairs than the budget holds
     └── DeadlineError (TimeoutError)       time ran out
 
@@ -124,6 +125,10 @@ class DamagedError(StorageError):
 
 class LockedError(StorageError):
     """Somebody else is writing to the folder of an index or a model."""
+
+
+class EngineError(AnncurError, RuntimeError):
+    """Workers could not do all that they were given; the message names what, and everything else is kept."""
 
 
 class BudgetError(AnncurError, RuntimeError):

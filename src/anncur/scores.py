@@ -1,41 +1,34 @@
 """The exact scores of the anchor queries on all items: what an index is made of, and what costs money.
 
-Asks the scorer for what is missing, feeds `factors/` and the index. Items in rows, so that a row is an item's vector;
-anchor queries in columns; turned so that higher is better. NaN marks what has not been scored, so that a missing chunk
-can't pass for data. A chunk of items is one unit of work: several processes may fill one stored matrix, in any order,
-and a chunk that two of them score is merely paid for twice. A stored chunk is written every two seconds while it is
-scored: a kill loses the requests of these seconds and the one in flight, and nothing else."""
+Filled by `filling.py`, feeds `factors/` and the index. Items in rows, so that a row is an item's vector; anchor queries
+in columns; turned so that higher is better. NaN marks what has not been scored, so that a missing chunk can't pass for
+data. A chunk of items is one unit of work: several processes may fill one stored matrix, in any order, and a chunk that
+two of them score is merely paid for twice."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anncur.arrays import FloatMatrix, FloatVector, Positions
-from anncur.errors import DamagedError, FingerprintError, InputError, ResumeError, ScorerOutputError, StorageError
-from anncur.items import Corpus, Item, Query, TextDigest
+from anncur.arrays import FloatMatrix, Positions
+from anncur.engines.base import Engine
+from anncur.engines.local import LOCAL
+from anncur.errors import DamagedError, FingerprintError, InputError, ResumeError, StorageError
+from anncur.filling import Chunks, ChunkSource, ItemsAt, Known, fill_chunks, read_or_empty
+from anncur.items import Query, TextDigest
 from anncur.progress import Progress, silent
 from anncur.scorers.guard import GuardedScorer
-from anncur.scorers.meter import Meter
-from anncur.scorers.payment import Payments
-from anncur.waiting import run
 
 if TYPE_CHECKING:
     import tensorstore
 
 PAIRS_PER_CHUNK = 50_000  # against files that are too many, or too large to write often
-SECONDS_AT_STAKE = 2.0  # a chunk that is being scored is written this often, so that a kill costs little
 DTYPES = ("float32", "float16")
-
-Known = Callable[[Sequence[Item], Sequence[Query]], FloatMatrix]
-ItemsAt = Callable[[int, int], Sequence[Item]]  # the items from a position up to another
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class ScoreSpec:
             items=items_digest,
             n_items=n_items,
             n_anchor_queries=len(queries),
-            items_per_chunk=items_per_chunk or max(16, min(4096, PAIRS_PER_CHUNK // max(1, len(queries)))),
+            items_per_chunk=items_per_chunk or default_items_per_chunk(len(queries)),
             batch_size=scorer.rules.batch_size,
             threads=scorer.threads,
             dtype=dtype,
@@ -119,18 +112,6 @@ class ScoreSpec:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise DamagedError(f"the spec of some exact scores can't be read: {error}") from error
-
-
-class Chunks(Protocol):
-    """Where chunks are kept."""
-
-    def read(self, chunk: int, /) -> FloatMatrix:
-        """(items of the chunk, n_anchor_queries), NaN where nothing has been scored; a damaged one is an error."""
-        ...
-
-    def write(self, chunk: int, values: FloatMatrix, /) -> None:
-        """Replace a chunk, wholly or not at all."""
-        ...
 
 
 class ScoreMatrix:
@@ -187,7 +168,7 @@ class ScoreMatrix:
     @property
     def n_missing(self) -> int:
         """Pairs that are still to be scored; a damaged chunk is missing as a whole."""
-        return sum(int(np.isnan(self._read_or_empty(chunk)).sum()) for chunk in range(self.spec.n_chunks))
+        return sum(int(np.isnan(read_or_empty(self._chunks, chunk)).sum()) for chunk in range(self.spec.n_chunks))
 
     def fill(
         self,
@@ -197,32 +178,17 @@ class ScoreMatrix:
         *,
         shard: tuple[int, int] = (0, 1),
         known: Known | None = None,
+        engine: Engine = LOCAL,
         progress: Progress = silent,
     ) -> None:
-        """Score what is missing, chunk by chunk; of `shard` (i, n) only every n-th chunk.
+        """Score what is missing, chunk by chunk, by an engine; of `shard` (i, n) only every n-th chunk.
 
         `known` gives scores that were paid for before, with NaN for those that weren't. What was paid for stays in the
         matrix, also when something fails half-way through a chunk."""
         part, n_parts = shard
+        source = ChunkSource(queries, items_at, known)
         mine = range(part, self.spec.n_chunks, n_parts)
-        sizes = [(stop - start) * len(queries) for start, stop in map(self.spec.chunk_range, mine)]
-        counter = _Counter(progress, total=sum(sizes))
-        for chunk, size in zip(mine, sizes, strict=True):
-            values = self._read_or_empty(chunk)
-            if not np.isnan(values).any():
-                counter.add_known(size)
-                continue
-            items = Corpus(items_at(*self.spec.chunk_range(chunk)))
-            if known is not None:
-                values = _with_known(values, known(items, queries))
-            n_missing = int(np.isnan(values).sum())
-            add = counter.add if n_missing else counter.add_known
-            add(size - n_missing)
-            write = partial(self._chunks.write, chunk, values)
-            try:
-                _fill_values(values, items, queries, scorer, counter=counter, flush=_Flush(write))
-            finally:  # whatever happened, keep what was paid for
-                write()
+        fill_chunks(self._chunks, mine, scorer, source, engine=engine, progress=progress)
 
     def copy_from(self, other: ScoreMatrix) -> None:
         """Take over all scores of a matrix with the same spec."""
@@ -243,41 +209,41 @@ class ScoreMatrix:
         start, stop = self.spec.chunk_range(chunk)
         return stop - start
 
-    def _read_or_empty(self, chunk: int) -> FloatMatrix:
-        try:
-            return np.array(self._chunks.read(chunk))
-        except DamagedError:
-            return _empty(self.spec, chunk)
-
-
-STAGE = "scoring anchor queries"
-
 
 class MemoryChunks:
     """Chunks of one array."""
 
+    is_shared = False
+
     def __init__(self, spec: ScoreSpec, values: FloatMatrix | None = None) -> None:
         empty = np.full((spec.n_items, spec.n_anchor_queries), np.nan, dtype=spec.dtype)
         self.values: FloatMatrix = empty if values is None else values.astype(spec.dtype, copy=False)
-        self._spec = spec
+        self.spec = spec
 
     def read(self, chunk: int) -> FloatMatrix:
-        return self.values[slice(*self._spec.chunk_range(chunk))]
+        return self.values[slice(*self.spec.chunk_range(chunk))]
 
     def write(self, chunk: int, values: FloatMatrix) -> None:
-        self.values[slice(*self._spec.chunk_range(chunk))] = values
+        self.values[slice(*self.spec.chunk_range(chunk))] = values
 
 
 class StoredChunks:
-    """Chunks of a zarr v3 array kept by TensorStore, each with a checksum, written with fsync and rename."""
+    """Chunks of a zarr v3 array kept by TensorStore, each with a checksum, written with fsync and rename.
 
-    def __init__(self, location: str, spec: ScoreSpec) -> None:
+    Pickled, it is opened again at the same location, which must be there: a folder that processes share."""
+
+    is_shared = True
+
+    def __init__(self, location: str, spec: ScoreSpec, *, create: bool = True) -> None:
         self.location = location
-        self._spec = spec
-        self._array = _open_array(location, spec)
+        self.spec = spec
+        self._array = _open_array(location, spec, create=create)
+
+    def __reduce__(self) -> tuple[partial[StoredChunks], tuple[str, ScoreSpec]]:
+        return partial(StoredChunks, create=False), (self.location, self.spec)
 
     def read(self, chunk: int) -> FloatMatrix:
-        start, stop = self._spec.chunk_range(chunk)
+        start, stop = self.spec.chunk_range(chunk)
         try:
             values: FloatMatrix = self._array[start:stop].read().result()
         except (ValueError, OSError) as error:
@@ -285,7 +251,7 @@ class StoredChunks:
         return values
 
     def write(self, chunk: int, values: FloatMatrix) -> None:
-        start, stop = self._spec.chunk_range(chunk)
+        start, stop = self.spec.chunk_range(chunk)
         try:
             self._array[start:stop].write(values).result()
         except (ValueError, OSError) as error:
@@ -293,6 +259,11 @@ class StoredChunks:
                 f"can't write chunk {chunk} of the exact scores, {values.nbytes:,} bytes, to {self.location}: {error}; "
                 "make room or repair the storage, and run the same again: what is written stays"
             ) from error
+
+
+def default_items_per_chunk(n_queries: int) -> int:
+    """Items in a chunk, unless it is said: some fifty thousand pairs."""
+    return max(16, min(4096, PAIRS_PER_CHUNK // max(1, n_queries)))
 
 
 def digest_queries(queries: Sequence[Query]) -> str:
@@ -318,7 +289,7 @@ def decode_chunk(stored: bytes | memoryview, spec: ScoreSpec, chunk: int) -> Flo
     return values.reshape(spec.items_per_chunk, spec.n_anchor_queries)[: stop - start]
 
 
-def _open_array(location: str, spec: ScoreSpec) -> tensorstore.TensorStore:
+def _open_array(location: str, spec: ScoreSpec, *, create: bool) -> tensorstore.TensorStore:
     import tensorstore  # here, because it takes a tenth of a second to import
 
     metadata: dict[str, Any] = {
@@ -335,107 +306,7 @@ def _open_array(location: str, spec: ScoreSpec) -> tensorstore.TensorStore:
     kvstore = folder if "://" in location else {"driver": "file", "path": folder}
     array = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
     try:
-        return tensorstore.open(array, open=True, create=True).result()
+        return tensorstore.open(array, open=True, create=create).result()
     except (ValueError, OSError) as error:
-        raise StorageError(f"can't open the exact scores at {location}: {error}") from error
-
-
-def _empty(spec: ScoreSpec, chunk: int) -> FloatMatrix:
-    start, stop = spec.chunk_range(chunk)
-    return np.full((stop - start, spec.n_anchor_queries), np.nan, dtype=spec.dtype)
-
-
-def _with_known(values: FloatMatrix, known: FloatMatrix) -> FloatMatrix:
-    """Values with known ones in place of NaN, but for those that their type can't hold."""
-    with np.errstate(over="ignore"):
-        stored = known.astype(values.dtype)
-    return np.where(np.isnan(values) & np.isfinite(stored), stored, values)
-
-
-class _Counter:
-    """Counts the pairs that are done, for progress; there is none while nothing had to be scored."""
-
-    def __init__(self, progress: Progress, *, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
-        self._is_scoring = False
-
-    def add(self, n_pairs: int) -> None:
-        self._is_scoring = True
-        self.add_known(n_pairs)
-
-    def add_known(self, n_pairs: int) -> None:
-        self._done += n_pairs
-        if n_pairs and self._is_scoring:
-            self._progress(STAGE, self._done, self._total)
-
-
-class _Flush:
-    """Writes when the last time was a while ago."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-        self._last = time.monotonic()
-
-    def __call__(self) -> None:
-        if time.monotonic() - self._last >= SECONDS_AT_STAKE:
-            self._write()
-            self._last = time.monotonic()
-
-
-def _fill_values(
-    values: FloatMatrix,
-    items: Corpus,
-    queries: Sequence[Query],
-    scorer: GuardedScorer,
-    *,
-    counter: _Counter,
-    flush: _Flush,
-) -> None:
-    """Score what is missing of a chunk, in place, query by query, some requests at once."""
-    payments = Payments(scorer)
-    for portion in _portions(np.isnan(values), scorer):
-        meters = [Meter(queries[column], items, budget=len(rows)) for column, rows in portion]
-        try:
-            run(payments.pay([(meter, rows) for meter, (_, rows) in zip(meters, portion, strict=True)]))
-        finally:
-            for meter, (column, _) in zip(meters, portion, strict=True):
-                _keep(values, column, meter, fingerprint=scorer.fingerprint)
-        for meter in meters:
-            if meter.failure is not None:
-                raise meter.failure
-        counter.add(sum(len(rows) for _, rows in portion))
-        flush()
-
-
-def _portions(is_missing: NDArray[np.bool_], scorer: GuardedScorer) -> Iterator[list[tuple[int, Positions]]]:
-    """What is missing of each column, in portions of as many pairs as are asked for at once."""
-    most = scorer.rules.batch_size
-    at_once = room = most * scorer.rules.at_once
-    portion: list[tuple[int, Positions]] = []
-    for column in range(is_missing.shape[1]):
-        rows = np.flatnonzero(is_missing[:, column])
-        while len(rows):
-            some = rows[: room if scorer.mixes_queries else most]
-            portion.append((column, some))
-            rows, room = rows[len(some) :], room - (len(some) if scorer.mixes_queries else most)
-            if room <= 0:
-                yield portion
-                portion, room = [], at_once
-    if portion:
-        yield portion
-
-
-def _keep(values: FloatMatrix, column: int, meter: Meter, *, fingerprint: str) -> None:
-    """Put what a meter has paid for into a column, as far as the type can hold it."""
-    exact_scores: FloatVector = meter.exact_scores
-    with np.errstate(over="ignore"):
-        stored = exact_scores.astype(values.dtype)
-    fits = np.isfinite(stored)
-    values[meter.positions[fits], column] = stored[fits]
-    if not fits.all():
-        raise ScorerOutputError(
-            f"the scorer {fingerprint} gave {exact_scores[~fits][0]:.3g}, too large for {values.dtype}; "
-            "scale its scores down" + ("" if values.dtype == np.float32 else ", or store them as float32")
-        )
+        remedy = "" if create else "; workers need a path that they share with the process that started them"
+        raise StorageError(f"can't open the exact scores at {location}: {error}{remedy}") from error

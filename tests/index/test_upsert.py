@@ -13,7 +13,7 @@ import pytest
 
 import anncur
 from anncur.errors import DuplicateIdError, InputError, InvalidTextError, ScorerError
-from anncur.scores import STAGE
+from anncur.filling import STAGE
 
 QUERIES = [f"query {number}" for number in range(6)]
 

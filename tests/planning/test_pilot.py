@@ -13,10 +13,11 @@ import pytest
 
 import anncur
 from anncur.errors import InputError
+from anncur.filling import STAGE
 from anncur.items import Query
 from anncur.planning.plan import plan
 from anncur.scorers.loading import load_scorer
-from anncur.scores import STAGE, ScoreMatrix, ScoreSpec
+from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.manifest import PILOT
 from anncur.storage.pilot import PilotScores, read_pilot, write_pilot
 from worlds import World, low_rank_scores

@@ -13,17 +13,25 @@ import typer
 
 from anncur.cli.frame import DebugOption, JsonOption, at_the_edge, console, print_json, show_progress
 from anncur.cli.options import (
+    AddressOption,
     BatchOption,
     CacheOption,
+    CpusPerWorkerOption,
+    EngineOption,
     MaxCallsOption,
     RetriesOption,
     RulesOption,
     ScorerOption,
     SeedOption,
     ThreadsOption,
+    WorkersOption,
+    WorkersPerGpuOption,
+    engine_from,
     needs_extra,
+    results_alone,
     scorer_from,
 )
+from anncur.engines.base import Engine
 from anncur.errors import InputError
 from anncur.evaluation.own import (
     AnySizes,
@@ -89,6 +97,7 @@ class _Inputs:
     retrievers: Sequence[str] | None
     n_items: int | None
     out: Path
+    engine: Engine
     seed: int
     as_json: bool
 
@@ -120,6 +129,11 @@ def run(
     items: ItemsOption = None,
     seeds: SeedsOption = None,
     experiment: ExperimentOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    cpus_per_worker: CpusPerWorkerOption = None,
+    workers_per_gpu: WorkersPerGpuOption = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -154,9 +168,16 @@ def run(
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
     )
-    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
+    runs_on = engine_from(
+        engine,
+        address=address,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        workers_per_gpu=workers_per_gpu,
+    )
+    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, runs_on, seed, as_json)
     setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, results_alone(runs_on):
         world = _scored_world(setup, progress)
         study = Study(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
         n_made = run_experiments(study, setup.file, chosen, progress=progress)
@@ -184,6 +205,11 @@ def reproduce(
     ] = 0,
     seeds: SeedsOption = None,
     experiment: ExperimentOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    cpus_per_worker: CpusPerWorkerOption = None,
+    workers_per_gpu: WorkersPerGpuOption = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -216,9 +242,16 @@ def reproduce(
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
     )
-    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, seed, as_json)
+    runs_on = engine_from(
+        engine,
+        address=address,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        workers_per_gpu=workers_per_gpu,
+    )
+    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, runs_on, seed, as_json)
     setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, results_alone(runs_on):
         world = _scored_world(setup, progress)
         study = PaperStudy(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
         if item_anchors:
@@ -319,6 +352,7 @@ def _scored_world(setup: _Setup[AnySizes], progress: Progress) -> ScoredWorld:
         inputs.out / "scores",
         scorer_name=_short(inputs.scorer),
         on_cost=_CostLine(as_json=inputs.as_json),
+        engine=inputs.engine,
         progress=progress,
     )
 
@@ -334,6 +368,7 @@ def _with_item_queries(
         n_item_anchors,
         seed=inputs.seed,
         on_cost=_CostLine(as_json=inputs.as_json),
+        engine=inputs.engine,
         progress=progress,
     )
     return replace(study, item_queries=item_queries)

@@ -11,10 +11,13 @@ import typer
 from anncur.anchors import ANCHOR_METHODS
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
+    AddressOption,
     BatchOption,
     CacheOption,
     CorpusArgument,
+    CpusPerWorkerOption,
     EmbeddingsOption,
+    EngineOption,
     IndexArgument,
     MarkedOption,
     MaxCallsOption,
@@ -26,9 +29,13 @@ from anncur.cli.options import (
     ScorerOption,
     SeedOption,
     ThreadsOption,
+    WorkersOption,
+    WorkersPerGpuOption,
     drawn_queries,
+    engine_from,
     open_index,
     read_embeddings,
+    results_alone,
     scorer_from,
 )
 from anncur.datasets.jsonl import read_items
@@ -71,6 +78,11 @@ def build(
     shard: Annotated[
         str | None, typer.Option("--shard", help="i/n: score only every n-th chunk, from the i-th.")
     ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    cpus_per_worker: CpusPerWorkerOption = None,
+    workers_per_gpu: WorkersPerGpuOption = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -93,11 +105,19 @@ def build(
     - `anncur build corpus.jsonl --queries queries.jsonl --out my.anncur --scorer my_module:scorer`
     - `anncur build corpus.jsonl --queries q.txt --out my.anncur --scorer my_module:scorer --shard 0/4`
     - `anncur build corpus.jsonl --out my.anncur --embeddings corpus.npy --embed-queries my_module:embed`
+    - `anncur build corpus.jsonl --queries q.txt --out my.anncur --engine ray --workers 4`
     """
+    runs_on = engine_from(
+        engine,
+        address=address,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        workers_per_gpu=workers_per_gpu,
+    )
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
     )
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, results_alone(runs_on):
         index = Index.build(
             read_items(corpus),
             guarded,
@@ -108,6 +128,7 @@ def build(
             embed_queries=embed_queries,
             anchor_method=anchor_method,
             vectors=vectors,
+            engine=runs_on,
             dtype=dtype,
             items_per_chunk=items_per_chunk,
             shard=_parse_shard(shard),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,10 @@ import typer
 from numpy.typing import NDArray
 
 from anncur.datasets.jsonl import read_queries
+from anncur.engines.base import Engine
+from anncur.engines.names import NAMES as ENGINES
+from anncur.engines.names import as_engine
+from anncur.engines.ray import RayEngine
 from anncur.errors import InputError
 from anncur.index.index import Index
 from anncur.items import Query
@@ -72,6 +76,21 @@ ThreadsOption = Annotated[
 MarkedOption = Annotated[bool, typer.Option("--marked", help="One [ ] in each line of a text file marks its mention.")]
 
 
+EngineOption = Annotated[str, typer.Option("--engine", help=f"Who does the work: {', '.join(ENGINES)} (extra `ray`).")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", help="Of a Ray cluster; by default one is started on this machine.")
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", help="How many workers of the engine ray; by default as many as fit.")
+]
+CpusPerWorkerOption = Annotated[
+    float | None, typer.Option("--cpus-per-worker", help="Cores for each worker of the engine ray; 1 by default.")
+]
+WorkersPerGpuOption = Annotated[
+    int | None, typer.Option("--workers-per-gpu", help="Workers of the engine ray that share a GPU; none has one else.")
+]
+
+
 EmbeddingsOption = Annotated[
     Path | None,
     typer.Option("--embeddings", help="An .npy file with an embedding for each item, in the order of the corpus."),
@@ -94,6 +113,37 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise InputError(f"this needs {error.name}; run pip install 'anncur[{extra}]'") from error
+
+
+def engine_from(
+    name: str,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    cpus_per_worker: float | None = None,
+    workers_per_gpu: int | None = None,
+) -> Engine:
+    """An engine by its name, with its settings."""
+    if name == RayEngine.name:
+        cpus = 1 if cpus_per_worker is None else cpus_per_worker
+        return RayEngine(address=address, workers=workers, cpus_per_worker=cpus, workers_per_gpu=workers_per_gpu)
+    settings = {
+        "--address": address,
+        "--workers": workers,
+        "--cpus-per-worker": cpus_per_worker,
+        "--workers-per-gpu": workers_per_gpu,
+    }
+    given = [option for option, value in settings.items() if value is not None]
+    if given:
+        raise InputError(f"{' and '.join(given)} goes with --engine ray")
+    return as_engine(name)
+
+
+@contextmanager
+def results_alone(engine: Engine) -> Iterator[None]:
+    """Keep standard output for results: what Ray has to say of its workers goes to standard error."""
+    with redirect_stdout(sys.stderr) if engine.is_elsewhere else nullcontext():
+        yield
 
 
 def scorer_from(

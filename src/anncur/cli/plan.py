@@ -30,6 +30,8 @@ from anncur.cli.options import (
 )
 from anncur.cli.tables import show_suitability
 from anncur.datasets.jsonl import read_items
+from anncur.errors import InputError
+from anncur.planning.cluster import Cluster, ClusterPlan
 from anncur.planning.comparison import SHARES
 from anncur.planning.plan import BuildPlan
 from anncur.planning.plan import plan as make_plan
@@ -55,6 +57,24 @@ def plan(
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long the pilot may score.")] = 60.0,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Tell how long a build by the engine ray takes, with how many workers.")
+    ] = False,
+    price_per_hour: Annotated[
+        float | None, typer.Option("--price-per-hour", help="Of one worker of a cluster, in any currency.")
+    ] = None,
+    losses_per_hour: Annotated[
+        float | None, typer.Option("--losses-per-hour", help="How often a worker is lost; 0 by default.")
+    ] = None,
+    most_workers: Annotated[
+        int | None, typer.Option("--most-workers", help="The most workers to consider; 64 by default.")
+    ] = None,
+    deadline_hours: Annotated[
+        float | None, typer.Option("--deadline-hours", help="Find the cheapest number of workers that is done by then.")
+    ] = None,
+    load_seconds: Annotated[
+        float | None, typer.Option("--load-seconds", help="How long a worker loads the scorer; measured by default.")
+    ] = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -77,7 +97,16 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --price 0.5 --seconds 20`
     - `anncur plan corpus.jsonl --queries queries.jsonl --embeddings corpus.npy --embed-queries my_module:embed`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --threads 1 --cluster --price-per-hour 1.2 --deadline-hours 4`
     """
+    wanted = _cluster(
+        cluster,
+        most_workers=most_workers,
+        price_per_hour=price_per_hour,
+        losses_per_hour=losses_per_hour,
+        deadline_hours=deadline_hours,
+        load_seconds=load_seconds,
+    )
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
     )
@@ -92,6 +121,7 @@ def plan(
             embed_queries=embed_queries,
             price_per_1000=price,
             path=out,
+            cluster=wanted,
             seconds=seconds,
             seed=seed,
             progress=progress,
@@ -100,6 +130,15 @@ def plan(
         print_json(made.to_dict())
     else:
         _show(console(), made)
+
+
+def _cluster(is_wanted: bool, **settings: float | None) -> Cluster | None:
+    given = {name: value for name, value in settings.items() if value is not None}
+    if is_wanted:
+        return Cluster(**given)  # type: ignore[arg-type]  # each is of the type of its option
+    if given:
+        raise InputError(f"--{next(iter(given)).replace('_', '-')} goes with --cluster")
+    return None
 
 
 def _show(out: Console, made: BuildPlan) -> None:
@@ -111,6 +150,9 @@ def _show(out: Console, made: BuildPlan) -> None:
     out.print(f"memory  about {_size(made.memory_bytes)} to search it")
     out.print(_recall_table(made))
     out.print(_cost_table(made))
+    if made.cluster is not None:
+        out.print(_cluster_table(made.cluster))
+        out.print(_best_workers(made.cluster))
     show_suitability(out, made.suitability, of=" of the pilot")
     out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
     for line in made.advice:
@@ -139,6 +181,27 @@ def _cost_table(made: BuildPlan) -> Table:
         price = [] if cost.price is None else [f"{cost.price:,.2f}"]
         table.add_row(f"{cost.n_anchor_queries:,}", f"{cost.n_pairs:,}", duration(cost.seconds), *price)
     return table
+
+
+def _cluster_table(plan: ClusterPlan) -> Table:
+    title = (
+        f"\nOn a cluster: {plan.n_chunks:,} chunks of {plan.chunk_seconds:.3g} s, after {plan.load_seconds:.3g} s to "
+        "load the scorer (simulated)"
+    )
+    table = Table(title=title)
+    for name in ("workers", "time", "price", "share of time scoring", "workers lost"):
+        table.add_column(name, justify="right")
+    for cost in plan.costs:
+        cells = (f"{cost.price:,.2f}", f"{cost.share_scoring:.0%}", f"{cost.n_lost:.1f}")
+        mark = " *" if cost.n_workers == plan.best else ""
+        table.add_row(f"{cost.n_workers:,}{mark}", duration(cost.seconds), *cells)
+    return table
+
+
+def _best_workers(plan: ClusterPlan) -> str:
+    if plan.best is None:
+        return "None of these is done by the deadline: allow more workers, or take fewer anchor queries."
+    return f"* best: anncur build --engine ray --workers {plan.best}"
 
 
 def _size(n_bytes: int) -> str:

@@ -12,7 +12,10 @@ from rich.console import Console
 
 from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
 from anncur.cli.options import (
+    AddressOption,
     CacheOption,
+    CpusPerWorkerOption,
+    EngineOption,
     IndexArgument,
     MaxCallsOption,
     OwnScorerOption,
@@ -20,15 +23,20 @@ from anncur.cli.options import (
     RulesOption,
     SeedOption,
     ThreadsOption,
+    WorkersOption,
+    WorkersPerGpuOption,
+    engine_from,
     open_index,
+    results_alone,
 )
 from anncur.datasets.jsonl import read_queries
-from anncur.datasets.trec import TREC_SUFFIXES, write_run
+from anncur.datasets.trec import TREC_SUFFIXES, run_text
 from anncur.errors import InputError
 from anncur.items import Query
 from anncur.ranking import Hits
 from anncur.search.limits import DEFAULT_BUDGET
 from anncur.search.methods import DEFAULT_METHOD, METHODS
+from anncur.storage.files import write_file
 
 
 def search(
@@ -80,6 +88,11 @@ def search(
         ),
     ] = None,
     scorer: OwnScorerOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    cpus_per_worker: CpusPerWorkerOption = None,
+    workers_per_gpu: WorkersPerGpuOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
     rule: RulesOption = None,
@@ -98,7 +111,17 @@ def search(
     - `anncur search animals.anncur "small bat" --method rerank --json`
     - `anncur search shoes.anncur "for rain" --filter '{"brand": ["a", "b"], "price": {"<": 80}}'`
     - `anncur search animals.anncur --queries queries.jsonl --out answers.trec`
+    - `anncur search animals.anncur --queries queries.jsonl --out answers.trec --engine ray --workers 4`
     """
+    runs_on = engine_from(
+        engine,
+        address=address,
+        workers=workers,
+        cpus_per_worker=cpus_per_worker,
+        workers_per_gpu=workers_per_gpu,
+    )
+    if runs_on.is_elsewhere and queries is None:
+        raise InputError(f"--engine {engine} is for --queries with a file of them; one query is searched here")
     asked, wanted = _asked(query, queries, out, marked=marked), _parse_filter(filter)
     opened = open_index(
         index,
@@ -111,7 +134,7 @@ def search(
         log_queries=log_queries,
         explore=explore,
     )
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, results_alone(runs_on):
         answers = opened.search_many(
             asked,
             k,
@@ -123,6 +146,7 @@ def search(
             max_rounds=max_rounds,
             deadline_ms=deadline_ms,
             min_score=min_score,
+            engine=runs_on,
             seed=seed,
             progress=progress if out is not None else False,
         )
@@ -175,11 +199,15 @@ def _distinct(entries: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _write(out: Path, answers: Sequence[Hits], method: str) -> None:
+    """Replace a file by the answers, wholly or not at all; what is no file, such as a pipe, is written to."""
     if out.suffix in TREC_SUFFIXES:
-        write_run(out, answers, name=f"anncur-{method}")
+        content = run_text(answers, name=f"anncur-{method}")
     else:
-        lines = (json.dumps(hits.to_dict(), ensure_ascii=False) + "\n" for hits in answers)
-        out.write_text("".join(lines), encoding="utf-8")
+        content = "".join(json.dumps(hits.to_dict(), ensure_ascii=False) + "\n" for hits in answers)
+    if out.exists() and not out.is_file():
+        out.write_text(content, encoding="utf-8")
+    else:
+        write_file(out, content.encode())
 
 
 def _summarise(out: Path, answers: Sequence[Hits], *, as_json: bool) -> None:

@@ -25,6 +25,8 @@ from anncur.datasets.sample import (
     sample_test_queries,
     sample_test_scores,
 )
+from anncur.engines.base import Engine
+from anncur.engines.local import LOCAL
 from anncur.errors import InputError
 from anncur.evaluation.study import Sizes
 from anncur.evaluation.worlds import ScoredWorld, split_by_group
@@ -139,10 +141,13 @@ def own_world(
     *,
     scorer_name: str,
     on_cost: OnCost,
+    engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> ScoredWorld:
     """The user's data after all its pairs have been scored; `on_cost` gets the cost before."""
-    exact_scores, pace = score_pairs(data.items, data.queries, scorer, folder, on_cost=on_cost, progress=progress)
+    exact_scores, pace = score_pairs(
+        data.items, data.queries, scorer, folder, on_cost=on_cost, engine=engine, progress=progress
+    )
     return ScoredWorld(
         name=data.name,
         queries=data.queries,
@@ -178,6 +183,7 @@ def score_pairs(
     folder: Path,
     *,
     on_cost: OnCost,
+    engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> tuple[FloatMatrix, float | None]:
     """The exact scores, (n_queries, n_items), and the seconds of a pair; other pairs are kept in another folder."""
@@ -189,6 +195,6 @@ def score_pairs(
     pace = seconds_per_pair(scorer, prepared, queries[0]) if n_missing else None
     on_cost(Cost(len(queries), len(items), n_missing, pace))
     started = time.perf_counter()
-    matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=progress)
+    matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], engine=engine, progress=progress)
     seconds = (time.perf_counter() - started) / n_missing if n_missing else None
     return np.ascontiguousarray(matrix.all().T), seconds

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from anncur.engines import base as engines
+from anncur.engines.local import LOCAL
 from anncur.errors import AnncurWarning, ScorerError
+from anncur.filling import ItemsAt
 from anncur.items import Corpus, ItemLike, Items, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import FittedRetriever, Retriever
@@ -19,7 +22,7 @@ from anncur.retrievers.loading import is_foreign, load_models
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.payment import score_again
 from anncur.scorers.stability import StabilityWatch
-from anncur.scores import ItemsAt, ScoreMatrix
+from anncur.scores import ScoreMatrix
 from anncur.vectors.engines import Engine
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
@@ -47,6 +50,7 @@ class Request:
     retrievers: Mapping[str, Retriever]
     watch: StabilityWatch
     progress: Progress
+    engine: engines.Engine = LOCAL  # who scores chunks and encodes parts; that of the settings ranks items
 
 
 def check_retrievers(retrievers: Mapping[str, Retriever], items: Items, queries: Sequence[Query]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import InputError
+from anncur.filling import Known
 from anncur.items import (
     Item,
     ItemLike,
@@ -26,7 +27,6 @@ from anncur.items import (
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.embeddings import EMBEDDINGS
 from anncur.retrievers.user_embeddings import UserRetriever
-from anncur.scores import Known
 from anncur.tuning.derive import Derived
 
 

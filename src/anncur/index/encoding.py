@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anncur.engines.base import Engine
+from anncur.engines.local import LOCAL
 from anncur.errors import DamagedError, InputError
 from anncur.items import Item, Query
 from anncur.progress import Progress
@@ -84,6 +86,7 @@ def encode_in_memory(
     items: Sequence[Item],
     *,
     bases: Mapping[str, Arrays] | None = None,
+    engine: Engine = LOCAL,
     progress: Progress,
 ) -> tuple[dict[str, Encoded], dict[str, Arrays]]:
     """What retrievers derive from items, by what it is stored as, and the bases: those given, or fitted now."""
@@ -96,6 +99,7 @@ def encode_in_memory(
             len(items),
             parts=MemoryParts(),
             basis=found.get(stored_as),
+            engine=engine,
             progress=progress,
         )
         encoded[stored_as] = Encoded(parts, retriever.fingerprint())

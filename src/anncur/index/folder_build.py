@@ -217,6 +217,7 @@ def _encode(
         request.retrievers,
         items_at=segment.texts.between,
         n_items=len(items),
+        engine=request.engine,
         progress=request.progress,
     )
     fitted = fitted_on_use(request.retrievers, items, by_name(request.retrievers, encoded))
@@ -235,6 +236,7 @@ def _fill(folder: Path, segment: UnpublishedSegment, request: Request, shard: tu
             segment.items.between,
             shard=shard,
             known=None if pilot is None else pilot.known,
+            engine=request.engine,
             progress=request.progress,
         )
 

@@ -8,15 +8,18 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from anncur.anchors import check_method
 from anncur.arrays import FloatMatrix
+from anncur.engines.names import EngineLike, as_engine
 from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
+from anncur.index.blocks import Reopening, search_blocks
 from anncur.index.build import BuildSettings, Request
 from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
@@ -105,6 +108,7 @@ class Index:
         embed_queries: EmbedQueries | str | None = None,
         anchor_method: str = "pivoted_qr",
         vectors: str = EXACT,
+        engine: EngineLike = "local",
         dtype: str = "float32",
         items_per_chunk: int | None = None,
         exact_scores: ScoreMatrix | None = None,
@@ -126,18 +130,19 @@ class Index:
         "embeddings": an array with a row for each item, or a function of a list of items; `embed_queries` is a
         function of a list of queries that gives a row for each, or its "package.module:name", which the index
         remembers. Without it, queries bring their own: `Query(text, embedding=…)`. What retrievers derive from items
-        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`), and `vectors`
-        who ranks all items: "exact", "exact:float16" with half of the memory, or "faiss", "faiss:ivf" or "faiss:hnsw"
-        for very many items (extra `ann`). Scores are stored as `dtype`, float32 or float16, in chunks of
-        `items_per_chunk` items. Several processes can build one index: each with `shard=(i, n)` scores every n-th
-        chunk, and whoever finds all of them scored publishes it. The index remembers `scorer_name`, or the name that
-        the scorer was loaded by. `log_queries`, `explore` and `cache` are as for `open`. `exact_scores` resumes from
-        the scores of an earlier build in memory, complete or not. Eight pairs are scored twice, to notice a scorer
-        that answers differently to the same pair. Whatever stops a build in memory, Ctrl-C included, the exception's
-        `kept` holds the scores that were paid for. Without anchor queries nothing is scored, and searches work from
-        the first query on; two or more raise recall, four or more are tuned on. `progress` shows how far work is: by
-        default when it takes longer than two seconds, True always, False never, or a function of stage, done and
-        total."""
+        is stored with them. `anchor_method` tells how anchor items are chosen (see `anncur.anchors`), and `vectors` who
+        ranks all items: "exact", "exact:float16" with half of the memory, or "faiss", "faiss:ivf" or "faiss:hnsw" for
+        very many items (extra `ann`). `engine` is who scores chunks of items and computes embeddings: "local", "ray"
+        (extra `ray`), or `RayEngine(address=…, workers=…)`; the index is the same. Scores are stored as `dtype`,
+        float32 or float16, in chunks of `items_per_chunk` items. Several processes can build one index: each with
+        `shard=(i, n)` scores every n-th chunk, and whoever finds all of them scored publishes it. The index remembers
+        `scorer_name`, or the name that the scorer was loaded by. `log_queries`, `explore` and `cache` are as for
+        `open`. `exact_scores` resumes from the scores of an earlier build in memory, complete or not. Eight pairs are
+        scored twice, to notice a scorer that answers differently to the same pair. Whatever stops a build in memory,
+        Ctrl-C included, the exception's `kept` holds the scores that were paid for. Without anchor queries nothing is
+        scored, and searches work from the first query on; two or more raise recall, four or more are tuned on.
+        `progress` shows how far work is: by default when it takes longer than two seconds, True always, False never, or
+        a function of stage, done and total."""
         check_method(anchor_method)
         log_settings = QueryLogSettings.of(log_queries, explore)
         if items_per_chunk is not None:
@@ -152,8 +157,8 @@ class Index:
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name
         backend: Backend
-        with showing(progress) as shown:
-            request = Request(items, queries, guarded, settings, chosen, watch, shown)
+        with showing(progress) as shown, as_engine(engine) as runs_on:
+            request = Request(items, queries, guarded, settings, chosen, watch, shown, runs_on)
             if path is None:
                 backend = build_in_memory(request, exact_scores, scorer_name=name)
             else:
@@ -398,6 +403,7 @@ class Index:
         max_rounds: int | None = None,
         deadline_ms: float | None = None,
         min_score: float | None = None,
+        engine: EngineLike = "local",
         seed: int = 0,
         progress: ProgressLike = None,
     ) -> list[Hits]:
@@ -406,10 +412,15 @@ class Index:
         The answers are the same, unless a scorer with latency leaves other numbers of rounds; `max_rounds` fixes them.
         `budget` is for each query, `deadline_ms` for all of them together. A request holds pairs of several queries
         where the scorer takes them. If the scorer fails for a query, the others are answered before the error goes up;
-        the exception's `kept` is the list of hits so far."""
+        the exception's `kept` is the list of hits so far. With the engine "ray" (extra `ray`), or `RayEngine(…)`, the
+        blocks of an index on disk are searched by workers, each of which opens it once."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
+        runs_on = as_engine(engine)
         with showing(progress) as shown:
             request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
+            if runs_on.is_elsewhere:
+                snapshot, opening = self._version.for_search(), Reopening(self._scorer.source, self._reopening)
+                return search_blocks(snapshot, request, opening, engine=runs_on)
             return run(self._search(request, BLOCKING))
 
     async def asearch(
@@ -528,12 +539,23 @@ class Index:
         return index_html(self.info)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        return self._reopening(self._scorer.source), ()
+
+    def _reopening(self, scorer: ScorerLike | None) -> partial[Index]:
+        """Opens the index again, in this or another process, with this scorer; None is the one that it remembers."""
         if not isinstance(self._backend, FolderBackend):
             raise InputError("an index in memory can't be pickled; save it to a folder, and open it there")
-        scorer, own, settings = self._scorer, self._backend.own_retrievers, self._log_settings
-        refresh_seconds = self._version.refresh_seconds
-        vectors = None if self._backend.engine is None else self._backend.engine.name
-        return _reopen, (self._backend.folder, scorer.source, own, settings, scorer.cache, refresh_seconds, vectors)
+        return partial(
+            Index.open,
+            self._backend.folder.absolute(),
+            scorer,
+            retrievers=list(self._backend.own_retrievers.values()),
+            log_queries=self._log_settings.log_queries,
+            explore=self._log_settings.explore,
+            cache=self._scorer.cache or False,
+            refresh_seconds=self._version.refresh_seconds,
+            vectors=None if self._backend.engine is None else self._backend.engine.name,
+        )
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._version.for_search)
@@ -556,25 +578,3 @@ def _one_kept() -> Iterator[None]:
         if isinstance(kept, list):
             error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
         raise
-
-
-def _reopen(  # noqa: PLR0917  # pickle calls it
-    folder: Path,
-    scorer: Any,
-    retrievers: dict[str, Any],
-    log_settings: QueryLogSettings,
-    cache: Path | None,
-    refresh_seconds: float | None,
-    vectors: str | None,
-) -> Index:
-    """What a pickled index becomes in another process."""
-    return Index.open(
-        folder,
-        scorer,
-        retrievers=retrievers.values(),
-        log_queries=log_settings.log_queries,
-        explore=log_settings.explore,
-        cache=cache or False,
-        refresh_seconds=refresh_seconds,
-        vectors=vectors,
-    )

@@ -12,6 +12,7 @@ import numpy as np
 from anncur.arrays import FloatMatrix, Positions
 from anncur.columns import MetadataColumns
 from anncur.errors import InputError
+from anncur.filling import Known
 from anncur.index.backend import Contents
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping
 from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
@@ -34,7 +35,7 @@ from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, Retriever
 from anncur.retrievers.user_embeddings import EmbeddingsLike
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
-from anncur.scores import Known, ScoreMatrix, ScoreSpec
+from anncur.scores import ScoreMatrix, ScoreSpec
 from anncur.storage.encoded import N_COMPARED, by_name, encoding_retrievers, n_rows, selected
 from anncur.storage.query_log import LoggedSearch, MemoryQueryLog
 from anncur.tuning.derive import Derived, derive
@@ -322,13 +323,19 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, score
     check_embeddings(request.retrievers, len(corpus), queries)
     check_retrievers(request.retrievers, corpus, queries)
     with keeping(matrix):
-        encoded, bases = encode_in_memory(request.retrievers, corpus, progress=request.progress)
+        encoded, bases = encode_in_memory(request.retrievers, corpus, engine=request.engine, progress=request.progress)
         fitted = fitted_on_use(request.retrievers, corpus, by_name(request.retrievers, encoded))
         if queries:
             check_first_query(fitted, request.retrievers, queries[0])
         values = scorer.prepare(corpus)
         prepared = with_prepared(corpus, values)
-        matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], progress=request.progress)
+        matrix.fill(
+            scorer,
+            queries,
+            lambda start, stop: prepared[start:stop],
+            engine=request.engine,
+            progress=request.progress,
+        )
         check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
         derived = derive(
             matrix,

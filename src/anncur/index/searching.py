@@ -91,7 +91,7 @@ class Searcher:
             return [Hits((), query, method.name, calls=0, seconds=0.0, is_partial=False) for query in queries]
         budget = limits.budget_for(method, snapshot.knowledge, k, len(among))
         payments = Payments(scorer, deadline=limits.deadline(), waiting=waiting)
-        step = max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // len(snapshot.items)))
+        step = queries_at_once(budget, len(snapshot.items))
         answers: list[Hits] = []
         failures: list[ScorerError] = []  # of single queries
         with keeping(answers):
@@ -170,6 +170,11 @@ class Searcher:
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
             searches.append(LoggedSearch(meter.query, scores, snapshot.version))
         self._backend.log(searches, most=self._log_settings.log_queries)
+
+
+def queries_at_once(budget: int, n_items: int) -> int:
+    """How many queries make a block, each with this many pairs."""
+    return max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // n_items))
 
 
 def _hits(run: Run, *, snapshot: Snapshot, block: QueryBlock, method: Method, sign: float, seconds: float) -> Hits:

@@ -95,6 +95,22 @@ def fit_retrievers(retrievers: Mapping[str, Retriever], pilot: Pilot, *, n_items
     return fitted
 
 
+class Paces:
+    """Progress that is passed on, and how long pairs took from one call to the next."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._last: tuple[float, int] | None = None
+        self.of_pairs: list[float] = []
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if self._last is not None and done > self._last[1]:
+            self.of_pairs.append((now - self._last[0]) / (done - self._last[1]))
+        self._last = now, done
+        self._progress(stage, done, total)
+
+
 def score_pilot(scorer: GuardedScorer, pilot: Pilot, *, progress: Progress) -> tuple[FloatMatrix, float]:
     """All exact scores, (n_items, n_queries), and the seconds of a pair."""
     items, queries = pilot.items, pilot.queries

@@ -6,6 +6,8 @@ pilot's scores."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,8 +18,9 @@ import numpy as np
 from anncur.errors import InputError
 from anncur.items import ItemLike, Query, QueryLike, as_queries
 from anncur.numbers import number, whole_number
+from anncur.planning.cluster import Cluster, ClusterPlan, chunk_times, plan_cluster
 from anncur.planning.comparison import LEAST_TEST, SHARES, Comparison, compare_methods
-from anncur.planning.pilot import Pilot, SampledCorpus, choose_pilot, fit_retrievers, sample_corpus, score_pilot
+from anncur.planning.pilot import Paces, Pilot, SampledCorpus, choose_pilot, fit_retrievers, sample_corpus, score_pilot
 from anncur.planning.suitability import Suitability, assess
 from anncur.planning.worth import AnchorCost, advise_plan
 from anncur.progress import ProgressLike, showing
@@ -25,7 +28,9 @@ from anncur.retrievers.base import EncodingRetriever, Retriever, item_vectors
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_models
 from anncur.retrievers.user_embeddings import EmbeddingsLike, EmbedQueries, UserRetriever, own_embeddings
 from anncur.scorers.base import ScorerLike, with_prepared
-from anncur.scorers.loading import load_scorer
+from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.loading import load_scorer, sent_copy
+from anncur.scores import default_items_per_chunk
 from anncur.storage.pilot import PilotScores, write_pilot
 
 SQLITE_OVERHEAD = 2  # times the texts
@@ -65,6 +70,7 @@ class BuildPlan:
     costs: tuple[AnchorCost, ...]
     advice: tuple[str, ...]
     suitability: Suitability  # of the pilot
+    cluster: ClusterPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -81,6 +87,7 @@ def plan(
     embed_queries: EmbedQueries | str | None = None,
     price_per_1000: float | None = None,
     path: str | Path | None = None,
+    cluster: Cluster | None = None,
     seconds: float = 60.0,
     seed: int = 0,
     progress: ProgressLike = None,
@@ -90,7 +97,8 @@ def plan(
 
     `retrievers`, `embeddings` and `embed_queries` are as for `Index.build`. `price_per_1000` is what 1,000 pairs cost,
     in any currency. `path` is the folder of the index to come: there the pilot's scores are kept, and not paid for
-    again."""
+    again. With a `cluster`, the plan also tells how long a build would take there, with how many workers: each as fast
+    as this process, so load the scorer with as many threads as a worker will have."""
     queries, guarded = _distinct(anchor_queries), load_scorer(scorer)
     rng = np.random.default_rng(whole_number("seed", seed, least=0))
     price = None if price_per_1000 is None else number("price_per_1000", price_per_1000, least=0) / 1000
@@ -101,14 +109,38 @@ def plan(
     with showing(progress) as shown:
         pilot = choose_pilot(guarded, corpus, queries, seconds=seconds, rng=rng)
         fitted = fit_retrievers(chosen, pilot, n_items=corpus.n_items)
-        exact_scores, pace = score_pilot(guarded, pilot, progress=shown)
+        paces = Paces(shown)
+        exact_scores, pace = score_pilot(guarded, pilot, progress=paces)
         n_calls = guarded.calls_made - calls_before
         if path is not None:
             write_pilot(Path(path), PilotScores.of(guarded, pilot.items, pilot.queries, exact_scores))
         found = compare_methods(exact_scores, pilot.queries, fitted, names=list(chosen), seed=seed, progress=shown)
-    paces = _Pace(corpus.n_items, pace, price)
+    costs = _Pace(corpus.n_items, pace, price)
     n_bytes = _vector_bytes(chosen, fitted)
-    return _build_plan(corpus, pilot, found, paces, n_queries=len(queries), n_calls=n_calls, vector_bytes=n_bytes)
+    made = _build_plan(corpus, pilot, found, costs, n_queries=len(queries), n_calls=n_calls, vector_bytes=n_bytes)
+    if cluster is None:
+        return made
+    return replace(made, cluster=_on_cluster(made, cluster, guarded, paces.of_pairs or [pace], seed=seed))
+
+
+def _on_cluster(
+    made: BuildPlan, cluster: Cluster, scorer: GuardedScorer, pair_seconds: Sequence[float], *, seed: int
+) -> ClusterPlan:
+    """The same build on a cluster, whose workers load the scorer as they would here."""
+    load_seconds = cluster.load_seconds
+    if load_seconds is None:
+        started = time.perf_counter()
+        sent_copy(scorer)
+        load_seconds = time.perf_counter() - started
+    n_queries, items_per_chunk = made.n_anchor_queries, default_items_per_chunk(made.n_anchor_queries)
+    chunks = chunk_times(
+        made.n_items,
+        items_per_chunk,
+        [n_queries * seconds for seconds in pair_seconds],
+        requests_per_chunk=math.ceil(n_queries * items_per_chunk / (scorer.rules.batch_size * scorer.rules.at_once)),
+        seed=seed,
+    )
+    return plan_cluster(chunks, cluster, load_seconds=load_seconds, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Self
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
+from anncur.engines.base import Engine
+from anncur.engines.local import LOCAL
 from anncur.evaluation.own import OnCost, score_pairs
 from anncur.evaluation.study import Sizes, Study, up_to
 from anncur.evaluation.worlds import QuerySplit, ScoredWorld
@@ -134,6 +136,7 @@ def score_items(
     *,
     seed: int,
     on_cost: OnCost,
+    engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> ItemQueries:
     """The exact scores of `n` items as queries, drawn at random, with different texts."""
@@ -143,5 +146,7 @@ def score_items(
             chosen.setdefault(Query.of_item(world.items[position]).marked_text, position)
     positions: Positions = np.array(list(chosen.values()), dtype=np.int64)
     queries = [Query.of_item(world.items[position]) for position in positions.tolist()]
-    exact_scores, _ = score_pairs(world.items, queries, scorer, folder, on_cost=on_cost, progress=progress)
+    exact_scores, _ = score_pairs(
+        world.items, queries, scorer, folder, on_cost=on_cost, engine=engine, progress=progress
+    )
     return ItemQueries(positions, exact_scores)

@@ -129,6 +129,10 @@ class GuardedScorer:
         """Pairs that the scorer has been asked for, retries included."""
         return self._shared.spend.n_pairs
 
+    def count(self, n_pairs: int) -> None:
+        """Count pairs that other processes have asked it for."""
+        self._shared.spend.add(n_pairs, cap=None, fingerprint=self.fingerprint)
+
     @property
     def calls_left(self) -> float:
         """Pairs that the cap on spend still allows; infinite without a cap."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -91,6 +92,17 @@ def load_scorer(
         cache=as_cache(cache),
         load_again=partial(load_scorer, source, threads=threads) if name else None,
     )
+
+
+def sent_copy(scorer: GuardedScorer) -> GuardedScorer:
+    """The scorer as another process would load it."""
+    try:
+        copied: GuardedScorer = pickle.loads(pickle.dumps(scorer))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"the scorer {scorer.fingerprint} can't be sent to workers: {error}; pass its name, package.module:name"
+        ) from error
+    return copied
 
 
 def as_cache(cache: str | Path | ScoreCache | None) -> ScoreCache | None:

@@ -5,7 +5,8 @@ Read by `guard.py`, which keeps them, and by `payment.py`, which sizes requests 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from anncur.errors import InputError
 from anncur.numbers import number, whole_number
@@ -60,6 +61,25 @@ class CallRules:
         """What a request of `n_pairs` counts for in the limits per minute that there are."""
         counts = {"requests_per_minute": 1, "pairs_per_minute": n_pairs}
         return {(name, getattr(self, name)): n for name, n in counts.items() if name not in self._unlimited}
+
+    def divided(self, n_workers: int) -> CallRules:
+        """The rules for each of several processes, so that all together keep these.
+
+        A cap on spend can't be divided: a process that was lost took with it what it had counted."""
+        if self.max_calls is not None:
+            raise InputError(
+                f"max_calls={self.max_calls} is counted by one process, and can't be kept by several that may be lost; "
+                "leave it out, or take engine='local'"
+            )
+        if self.concurrency is not None and self.concurrency < n_workers:
+            raise InputError(
+                f"concurrency={self.concurrency} is for all workers together, and there are {n_workers}; take at most "
+                f"{self.concurrency} of them, or raise it"
+            )
+        shares: dict[str, Any] = {"concurrency": self.concurrency and self.concurrency // n_workers}
+        for name in {"requests_per_minute", "pairs_per_minute"} - self._unlimited:
+            shares[name] = getattr(self, name) / n_workers
+        return replace(self, **shares)
 
     def backoff(self, attempt: int) -> float:
         """Seconds before another try; they differ, so that parallel clients don't come back in step."""

@@ -16,6 +16,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,10 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import Positions
-from anncur.errors import DamagedError, RetrieverError
+from anncur.engines.base import Engine, Job, Loader, Report, Spread
+from anncur.engines.local import LOCAL
+from anncur.errors import DamagedError, FingerprintError, RetrieverError
+from anncur.filling import ItemsAt
+from anncur.items import Item
 from anncur.progress import Progress, silent
 from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, ProjectingRetriever, Retriever
-from anncur.scores import ItemsAt
+from anncur.retrievers.embeddings import EmbeddingRetriever
+from anncur.retrievers.user_embeddings import UserRetriever
 from anncur.storage.files import FileRecord, read_file, storing, write_file
 from anncur.storage.manifest import SEGMENTS
 
@@ -105,20 +111,15 @@ def encode_items(
     *,
     parts: Parts,
     basis: Arrays | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> tuple[list[Arrays], Arrays | None]:
-    """All parts of some items, those that are missing encoded now; and the basis, fitted unless it is given."""
-    found: list[Arrays] = []
-    stage = f"encoding items for {retriever.stored_as}"
-    progress(stage, 0, n_items)
-    for start, stop in ranges(retriever, n_items):
-        part = parts.get(start, retriever.arrays)
-        if part is None:
-            part = retriever.encode(items_at(start, stop), start)
-            _check_alike(retriever, found[:1], part)
-            parts.put(start, part)
-        found.append(part)
-        progress(stage, stop, n_items)
+    """All parts of some items, those that are missing encoded now; and the basis, fitted unless it is given.
+
+    Embeddings of a model are computed by the engine; anything else takes less time than to send it."""
+    job = EncodeJob(retriever, items_at, n_items, parts, progress)
+    (engine if job.is_worth_sending else LOCAL).run(job)
+    found = [job.found[unit] for unit in job.units]
     if isinstance(retriever, ProjectingRetriever):
         basis = retriever.fit_basis(found) if basis is None else basis
         for place, (start, _) in enumerate(ranges(retriever, n_items)):
@@ -126,6 +127,86 @@ def encode_items(
             parts.put(start, projected)
             found[place] = {**found[place], **projected}
     return found, basis
+
+
+class EncodeJob(Job[tuple[Sequence[Item], int], Arrays]):
+    """Has a retriever encode items; a unit is a part."""
+
+    noun = "part"
+
+    def __init__(
+        self, retriever: EncodingRetriever, items_at: ItemsAt, n_items: int, parts: Parts, progress: Progress
+    ) -> None:
+        self.found: dict[int, Arrays] = {}
+        self._retriever = retriever
+        self._items_at = items_at
+        self._ranges = ranges(retriever, n_items)
+        self.units = range(len(self._ranges))
+        self._parts = parts
+        self._progress = partial(progress, f"encoding items for {retriever.stored_as}")
+        self._n_done, self._n_items = 0, n_items
+        self._progress(0, n_items)
+
+    @property
+    def is_worth_sending(self) -> bool:
+        """Whether items are embedded by a model or a function, which takes its time, and is the same in any process."""
+        own = self._retriever.embedder if isinstance(self._retriever, UserRetriever) else None
+        return isinstance(self._retriever, EmbeddingRetriever) and not (own is not None and own.has_array)
+
+    def loader(self, spread: Spread | None) -> Loader:
+        if spread is None:
+            return partial(PartWorker, self._retriever)
+        return partial(_checked_encoder, self._retriever, self._retriever.fingerprint())
+
+    def payload(self, unit: int) -> tuple[Sequence[Item], int] | None:
+        if unit not in self.found:
+            start, stop = self._ranges[unit]
+            part = self._parts.get(start, self._retriever.arrays)
+            if part is None:
+                return self._items_at(start, stop), start
+            self._take(unit, part)
+        return None
+
+    def left(self, unit: int) -> int:
+        start, stop = self._ranges[unit]
+        return 0 if unit in self.found else stop - start
+
+    def finish(self, unit: int, result: Arrays) -> None:
+        _check_alike(self._retriever, list(self.found.values())[:1], result)
+        self._parts.put(self._ranges[unit][0], result)
+        self._take(unit, result)
+
+    def describe(self, unit: int) -> str:
+        start, stop = self._ranges[unit]
+        first, last = (self._items_at(place, place + 1)[0].id for place in (start, stop - 1))
+        return f"items {first!r} to {last!r}"
+
+    def _take(self, unit: int, part: Arrays) -> None:
+        start, stop = self._ranges[unit]
+        self.found[unit] = part
+        self._n_done += stop - start
+        self._progress(self._n_done, self._n_items)
+
+
+class PartWorker:
+    """Encodes parts in the process that it is made in."""
+
+    calls_made = 0  # no scorer is asked
+
+    def __init__(self, retriever: EncodingRetriever) -> None:
+        self._retriever = retriever
+
+    def __call__(self, payload: tuple[Sequence[Item], int], report: Report) -> Arrays:
+        items, start = payload
+        return self._retriever.encode(items, start)
+
+
+def _checked_encoder(retriever: EncodingRetriever, fingerprint: str) -> PartWorker:
+    if retriever.fingerprint() != fingerprint:
+        raise FingerprintError(
+            f"a worker has loaded another model for the retriever {retriever.name}; give all machines the same"
+        )
+    return PartWorker(retriever)
 
 
 def _check_alike(retriever: EncodingRetriever, first: Sequence[Arrays], part: Arrays) -> None:
@@ -147,6 +228,7 @@ def encode_segment(
     items_at: ItemsAt,
     n_items: int,
     bases: Mapping[str, Arrays] | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> tuple[dict[str, Encoded], dict[str, FileRecord]]:
     """Store what retrievers derive from the items of a segment that is being made; what others derived before goes.
@@ -163,7 +245,9 @@ def encode_segment(
         parts = FolderParts(index / encoded_folder(segment, stored_as))
         parts.begin(retriever, items_at, n_items)
         known = (bases or {}).get(stored_as)
-        encoded, basis = encode_items(retriever, items_at, n_items, parts=parts, basis=known, progress=progress)
+        encoded, basis = encode_items(
+            retriever, items_at, n_items, parts=parts, basis=known, engine=engine, progress=progress
+        )
         found[stored_as] = Encoded(encoded, retriever.fingerprint())
         if basis is not None and known is None:
             files |= write_basis(index, stored_as, basis)
