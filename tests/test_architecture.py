@@ -16,7 +16,7 @@ LAYERS = [
     ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
     ["filters", "items"],
     ["ranking", "tokens"],
-    ["candidates"],
+    ["candidates", "databases"],
     ["vectors"],
     ["datasets", "models"],
     ["scorers", "retrievers"],
@@ -50,6 +50,9 @@ HEAVY = [
     "onnx",
     "onnxruntime",
     "httpx",
+    "pymilvus",
+    "psycopg",
+    "pgvector",
 ]
 
 

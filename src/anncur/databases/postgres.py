@@ -5,9 +5,11 @@ libpq finds them: PGPASSWORD or a password file."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -37,6 +39,13 @@ class Postgres:
         self._timeout = timeout
         self._begin()
 
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._permits = threading.Semaphore(MOST_CONNECTIONS)
+        self._idle: list[psycopg.Connection[Any]] = []
+        weakref.finalize(self, _close, self._idle, self._pid)
+
     def run(self, work: Callable[[psycopg.Connection[Any]], T], *, timeout: float | None = None) -> T:
         """What some statements give, in one transaction. Where the connection is lost they are run again: they must be
         such that this does no harm. `timeout` is for each of them, in seconds, and 0 for as long as it takes."""
@@ -52,12 +61,21 @@ class Postgres:
                 self._raise(error)
         raise AssertionError("the last attempt returns or raises")
 
+    @contextmanager
+    def holding(self, lock: str) -> Iterator[None]:
+        """While nobody else holds a lock of this name; it is let go when the connection is lost, so that what is done
+        under it must do no harm when two do it at once."""
+        try:
+            with self._connect() as connection:
+                connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [lock])
+                yield
+        except _all_errors() as error:
+            self._raise(error)
+
     def close(self) -> None:
         """Close the connections that nobody uses."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            _close(self._idle, self._pid)
 
     @contextmanager
     def _connection(self, timeout: float) -> Iterator[psycopg.Connection[Any]]:
@@ -82,11 +100,13 @@ class Postgres:
         import psycopg
         from pgvector.psycopg import register_vector
 
-        password = {"password": self.location.secret} if self.location.secret else {}
         connection = psycopg.connect(
-            self.location.url, connect_timeout=CONNECT_SECONDS, autocommit=True, fallback_application_name="anncur",
-            **password,
-        )  # fmt: skip
+            self.location.url,
+            password=self.location.secret or None,
+            connect_timeout=CONNECT_SECONDS,
+            autocommit=True,
+            fallback_application_name="anncur",
+        )
         try:
             connection.read_only = self._is_read_only
             self._check_extension(connection)
@@ -110,12 +130,6 @@ class Postgres:
                 f"{found[0]}; install it, and run ALTER EXTENSION vector UPDATE"
             )
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._permits = threading.Semaphore(MOST_CONNECTIONS)
-        self._idle: list[psycopg.Connection[Any]] = []
-
     def _raise(self, error: Exception) -> NoReturn:
         """As an error of ours; the driver's own is its cause unless it has the password in it."""
         message = self.location.without_secrets(error)
@@ -129,13 +143,21 @@ class Postgres:
 def check_driver() -> None:
     """Refuse to begin where a package is missing."""
     try:
-        import pgvector.psycopg
-        import psycopg  # noqa: F401
+        importlib.import_module("psycopg")
+        importlib.import_module("pgvector.psycopg")
     except ImportError as error:
         raise InputError(
             f"PostgreSQL needs psycopg and pgvector, which can't be imported ({error}); run pip install "
             "'anncur[postgres]'"
         ) from error
+
+
+def _close(connections: list[psycopg.Connection[Any]], pid: int) -> None:
+    """Close connections of this process; those of the one that forked it are not its own."""
+    while connections:
+        connection = connections.pop()
+        if pid == os.getpid():
+            connection.close()
 
 
 def _all_errors() -> type[Exception]:

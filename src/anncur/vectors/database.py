@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -44,8 +44,9 @@ class VectorTable(Protocol):
 
     name: str
 
-    def prepare(self, transform: Transform, width: int) -> Transform:
-        """Make the table where there is none; the transform of the rows in it, which is this one if it is new."""
+    def prepare(self, make_transform: Callable[[], Transform], *, width: int, n_items: int) -> Transform:
+        """Make a table for so many items where there is none; the transform of the rows in it, which is made now if
+        it is new."""
         ...
 
     def writing(self) -> AbstractContextManager[object]:
@@ -130,8 +131,9 @@ class DatabaseVectors:
         cls, vectors: LocalVectors, keys: Keys, table: VectorTable, *, progress: Progress = silent
     ) -> DatabaseVectors:
         """Upload what is missing, and look how hard the database must search."""
-        own = Prepared(vectors)
-        transform = table.prepare(own.transform.with_headroom(HEADROOM), vectors.width)
+        transform = table.prepare(
+            lambda: Prepared(vectors).transform.with_headroom(HEADROOM), width=vectors.width, n_items=len(vectors)
+        )
         prepared = Prepared(vectors, transform)
         upload(prepared, keys, table, progress=progress)
         made = cls(vectors, keys, table, transform, prepared.too_long(), Tuning(1, 1.0))
@@ -246,13 +248,13 @@ def upload(prepared: Prepared, keys: Keys, table: VectorTable, *, progress: Prog
             rows = prepared.take(np.searchsorted(keys, some))
             table.write(some, prepared.lengthened(rows))
             progress("uploading vectors", start + len(some), len(missing))
+        lost = table.missing(keys)
+        if len(lost):
+            raise DatabaseError(
+                f"{table.name} was given {len(missing):,} vectors, but doesn't have {len(lost):,} of them; look into "
+                "its log, and try again"
+            )
         table.finish()
-    lost = table.missing(keys)
-    if len(lost):
-        raise DatabaseError(
-            f"{table.name} took {len(keys):,} vectors, but doesn't have {len(lost):,} of them; look into its log, and "
-            "try again"
-        )
     return None
 
 
