@@ -27,6 +27,7 @@ LAYERS = [
     ["storage"],
     ["planning"],
     ["index"],
+    ["attached"],
     ["training"],
     ["evaluation"],
     ["reproduction"],

@@ -17,6 +17,7 @@ from anncur.errors import (
     ChangedScorerWarning,
     DamagedError,
     DamagedWarning,
+    DatabaseError,
     DeadlineError,
     DuplicateIdError,
     FileFormatError,
@@ -63,12 +64,15 @@ __version__ = "0.2.0"
 logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from anncur.attached.attach import Attached, attach
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "Attached": "anncur.attached.attach",
     "BuildPlan": "anncur.planning.plan",
     "Judge": "anncur.scorers.http.judge",
+    "attach": "anncur.attached.attach",
     "plan": "anncur.planning.plan",
 }
 
@@ -77,6 +81,7 @@ __all__ = [
     "Anncur",
     "AnncurError",
     "AnncurWarning",
+    "Attached",
     "Axn",
     "BudgetError",
     "BuildPlan",
@@ -84,6 +89,7 @@ __all__ = [
     "Corpus",
     "DamagedError",
     "DamagedWarning",
+    "DatabaseError",
     "DeadlineError",
     "DuplicateIdError",
     "Exhaustive",
@@ -135,6 +141,7 @@ __all__ = [
     "TuningReport",
     "UnknownIdError",
     "UnstableScorerWarning",
+    "attach",
     "load_sample",
     "load_scorer",
     "plan",

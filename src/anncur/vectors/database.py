@@ -137,7 +137,7 @@ class DatabaseVectors:
         prepared = Prepared(vectors, transform)
         upload(prepared, keys, table, progress=progress)
         made = cls(vectors, keys, table, transform, prepared.too_long(), Tuning(1, 1.0))
-        tuning = Tuning(*tune_effort(made._found, vectors, most=table.most_effort))
+        tuning = Tuning(*tune_effort(made._tried, vectors, most=table.most_effort))
         if tuning.recall < POOR_RECALL:
             warnings.warn(
                 f"{table.name} finds only {tuning.recall:.0%} of the items that an exact ranking has at its top; "
@@ -164,15 +164,7 @@ class DatabaseVectors:
         found = self._ask(query_vectors, n_best, exclude, among)
         if found is None:
             return self.vectors.top(query_vectors, n_best, exclude=exclude, among=among)
-        ranked = []
-        for place, (vector, row, excluded) in enumerate(zip(query_vectors, found, exclude, strict=True)):
-            left = among.of(np.setdiff1d(np.concatenate([row, self.too_long]), excluded))
-            if len(left) < min(n_best, len(among) - len(excluded)):  # many of other versions, or that don't pass
-                one = query_vectors[place : place + 1]
-                ranked += self.vectors.top(one, n_best, exclude=[excluded], among=among)
-            else:
-                ranked.append(self.vectors.ranked(left, vector, n_best))
-        return ranked
+        return self._ranked(found, query_vectors, n_best, exclude=exclude, among=among)
 
     def take(self, positions: Positions) -> FloatMatrix:
         return self.vectors.take(positions)
@@ -210,6 +202,33 @@ class DatabaseVectors:
             )
             return None
 
+    def _ranked(
+        self,
+        found: Sequence[Positions],
+        query_vectors: FloatMatrix,
+        n_best: int,
+        *,
+        exclude: Sequence[Positions],
+        among: Candidates,
+    ) -> list[Ranked]:
+        """The best of what was found, by the vectors as they are; of all items where too few were found."""
+        ranked = []
+        for place, (vector, row, excluded) in enumerate(zip(query_vectors, found, exclude, strict=True)):
+            left = among.of(np.setdiff1d(np.concatenate([row, self.too_long]), excluded))
+            if len(left) < min(n_best, len(among) - len(excluded)):  # others are of other versions, or don't pass
+                one = query_vectors[place : place + 1]
+                ranked += self.vectors.top(one, n_best, exclude=[excluded], among=among)
+            else:
+                ranked.append(self.vectors.ranked(left, vector, n_best))
+        return ranked
+
+    def _tried(self, query_vectors: FloatMatrix, n_best: int, effort: int) -> list[Positions]:
+        """What a search with some effort finds."""
+        everything, none = Candidates(len(self)), [NO_POSITIONS] * len(query_vectors)
+        found = self._found(query_vectors, self._n_asked(n_best, everything), effort, none)
+        ranked = self._ranked(found, query_vectors, n_best, exclude=none, among=everything)
+        return [of_query.positions for of_query in ranked]
+
     def _n_asked(self, n_best: int, among: Candidates) -> int:
         """More than are wanted: some rows are of other versions, and some items don't pass."""
         share = len(among) / max(self.table.n_rows, len(self))
@@ -222,14 +241,10 @@ class DatabaseVectors:
             self.health.is_doubted = False
 
     def _found(
-        self,
-        query_vectors: FloatMatrix,
-        n_asked: int,
-        effort: int,
-        exclude: Sequence[Positions] | None = None,
+        self, query_vectors: FloatMatrix, n_asked: int, effort: int, exclude: Sequence[Positions]
     ) -> list[Positions]:
         """Positions for each query, in no order."""
-        gone = [self.keys[positions] for positions in exclude or [NO_POSITIONS] * len(query_vectors)]
+        gone = [self.keys[positions] for positions in exclude]
         queries = self.transform.for_queries(query_vectors)
         found = self.table.search(queries, n_asked, exclude=gone, effort=effort)
         return [positions_of(row, self.keys) for row in found]
