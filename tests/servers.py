@@ -88,6 +88,7 @@ class PostgresServer:
         os.kill(pid, signal.SIGKILL)
         while _is_running(pid):
             time.sleep(0.02)
+        (self._folder / "postmaster.pid").unlink(missing_ok=True)  # else a zombie is taken for a running server
 
     def stop(self) -> None:
         with contextlib.suppress(Exception):

@@ -48,7 +48,8 @@ class Location:
         _check_scheme(kind, parts)
         own, drivers, secret = _sorted_options(parts.query, tuple(options))
         netloc, password = _without_password(parts.netloc)
-        url = parts._replace(netloc=netloc, query=urlencode(drivers, safe="/"), fragment="").geturl()
+        address = f"{parts.scheme}://{netloc}{parts.path}" if parts.scheme else parts.path
+        url = f"{address}?{urlencode(drivers, safe='/')}" if drivers else address
         return cls(kind, url, tuple(own.items()), password or secret)
 
     @property

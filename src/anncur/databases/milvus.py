@@ -39,6 +39,11 @@ class Milvus:
         self.timeout = timeout
         self._clients: Cache[MilvusClient] = Cache()
 
+    @property
+    def is_server(self) -> bool:
+        """Whether it is another process, not a folder of this one."""
+        return bool(urlsplit(self.location.url).scheme)
+
     def run(self, work: Callable[[MilvusClient], T]) -> T:
         """What some requests give. Where the server is lost they are sent again: they must be such that this does no
         harm."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MOST_FOUND = 16_384  # that Milvus gives, whether of a search or of a query
 BYTES_AT_ONCE = 2**24  # of an upload; Milvus takes four times as much
 INDEX_SECONDS = 3600.0
+HANDOVER_SECONDS = 60.0
 INDEX_PAUSE = 0.5  # seconds between two looks whether it is made
 LEAST_CELLS = 128  # of an index; milvus-lite has as many
 NOTE_WIDTH = 2  # Milvus has no collection without a vector
@@ -179,14 +180,26 @@ class MilvusCollection:
         """Until all rows are in the index."""
         if self._is_written:
             client.flush(self._collection, timeout=INDEX_SECONDS)
-            self._is_written = False
         client.load_collection(self._collection, timeout=INDEX_SECONDS)
         until = time.monotonic() + INDEX_SECONDS
         while (made := client.describe_index(self._collection, "vector"))["pending_index_rows"] > 0:
             if time.monotonic() > until:
                 raise DatabaseError(f"{self.name} hasn't indexed {self._collection} in an hour; look into its log")
             time.sleep(INDEX_PAUSE)
+        if self._is_written and self._database.is_server:
+            self._await_handover(client)
+        self._is_written = False
         self._n_cells = 1 if made["index_type"] == "FLAT" else int(made.get("nlist", LEAST_CELLS))
+
+    def _await_handover(self, client: MilvusClient) -> None:
+        """Until searches use the index: before, they use one of fewer rows and low recall. Small segments never come
+        to that, so that it is not waited for without end."""
+        until = time.monotonic() + HANDOVER_SECONDS
+        while time.monotonic() < until:
+            segments = client.list_loaded_segments(self._collection, **self._timed)
+            if sum(segment.num_rows for segment in segments) >= self._n_rows:
+                return
+            time.sleep(INDEX_PAUSE)
 
     def _upsert(self, content: list[dict[str, Any]], client: MilvusClient) -> None:
         client.upsert(self._collection, content, **self._timed)

@@ -31,8 +31,7 @@ MOST_FOUND = 50_000  # rows of one answer
 MOST_WIDTH = 4000  # that an index takes in half precision
 LEAST_INDEXED = 2000  # rows; fewer are scanned
 OUTGROWN = 4  # times the rows that an index was made of: then its lists are too long
-BYTES_PER_SAMPLE = 10  # of memory for each number of the vectors that lists are fitted to
-SAMPLES_PER_LIST = 50
+SAMPLES_PER_LIST = 50  # rows that lists are fitted to
 
 
 class PgvectorTable:
@@ -215,11 +214,9 @@ class PgvectorTable:
             self._n_lists = _n_lists(self._n_indexed(connection))
             return
         self._n_lists = _n_lists(self._n_rows)
-        width = connection.execute(
-            sql.SQL("SELECT width FROM {} WHERE space = %s").format(self._spaces), [self._space]
-        ).fetchone()
-        needed = SAMPLES_PER_LIST * self._n_lists * (width[0] if width else MOST_WIDTH) * BYTES_PER_SAMPLE
-        connection.execute(f"SET LOCAL maintenance_work_mem = '{max(64, math.ceil(needed / 2**20))}MB'")
+        find = sql.SQL("SELECT width FROM {} WHERE space = %s").format(self._spaces)
+        (width,) = connection.execute(find, [self._space]).fetchone() or (MOST_WIDTH,)
+        connection.execute(f"SET LOCAL maintenance_work_mem = '{_memory_mb(self._n_lists, width)}MB'")
         name = sql.Identifier(f"{self._plain_name}_ivf")
         connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(name))
         make = "CREATE INDEX {} ON {} USING ivfflat (vector halfvec_l2_ops) WITH (lists = {})"
@@ -285,6 +282,12 @@ def _settings(effort: int, n_lists: int) -> list[str]:
 
 def _n_lists(n_rows: int) -> int:
     return max(1, round(math.sqrt(n_rows)))
+
+
+def _memory_mb(n_lists: int, width: int) -> int:
+    """What fitting lists takes: the rows that they are fitted to, and the distances of each from every list."""
+    numbers = SAMPLES_PER_LIST * n_lists * (n_lists + width + 16) + n_lists**2
+    return max(64, math.ceil(1.2 * 4 * numbers / 2**20))
 
 
 def _binary_rows(keys: Keys, rows: FloatMatrix) -> bytes:
