@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,8 +34,9 @@ def make_world() -> Callable[..., World]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path_factory.mktemp("postgres") / "data") as server:
+def postgres() -> Iterator[PostgresServer]:
+    folder = tempfile.TemporaryDirectory(prefix="anncur-postgres-")  # pytest's own is for one user alone
+    with folder as name, postgres_server(Path(name) / "data") as server:
         yield server
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from anncur.caching import Cache
 from anncur.databases.location import Location
-from anncur.errors import DatabaseError, InputError
+from anncur.errors import AnncurError, DatabaseError, InputError
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -50,6 +50,8 @@ class Milvus:
         for attempt in range(RETRIES + 1):
             try:
                 return work(self._clients.get(os.getpid(), self._connect))
+            except AnncurError:
+                raise
             except _errors() as error:
                 is_lost = _is_lost(error)
                 if is_lost:
