@@ -29,7 +29,7 @@ FILTERS: list[Any] = [
     {"lang": {">=": "e"}},
     {"not": {"or": [{"lang": "en"}, {"year": {"<=": 2014}}]}},
 ]
-NAMES = {"title": "title"}
+NAMES: dict[str, Any] = {"title": "title"}
 
 
 def with_option(location: str, option: str) -> str:
@@ -226,7 +226,8 @@ def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(postg
             self.n_asked += 1
             if self.n_asked == 2:
                 postgres.kill()
-            return world.exact_scores[world.queries.index(query.text), [int(item.id[1:]) for item in items]]
+            row: np.ndarray = world.exact_scores[world.queries.index(query.text)]
+            return row[[int(item.id[1:]) for item in items]]
 
     found = anncur.attach(location, Killing(), embed_queries=world.embed)
     try:
