@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 from anncur.retrievers import loading  # noqa: E402
+from servers import LiteFolder, MilvusServer, PostgresServer, milvus_lite_in, milvus_server, postgres_server  # noqa: E402
 from worlds import World, low_rank_scores  # noqa: E402
 
 
@@ -28,3 +31,21 @@ def make_world() -> Callable[..., World]:
         return World(low_rank_scores(n_queries, n_items, rank=rank, noise=noise, seed=seed))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    folder = tempfile.TemporaryDirectory(prefix="anncur-postgres-")  # pytest's own is for one user alone
+    with folder as name, postgres_server(Path(name) / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusServer]:
+    with milvus_server(tmp_path_factory.mktemp("milvus")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def milvus_lite(tmp_path_factory: pytest.TempPathFactory) -> LiteFolder:
+    return milvus_lite_in(tmp_path_factory.mktemp("lite"))

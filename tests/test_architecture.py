@@ -16,7 +16,7 @@ LAYERS = [
     ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
     ["filters", "items"],
     ["ranking", "tokens"],
-    ["candidates", "item_scores"],
+    ["candidates", "databases", "item_scores"],
     ["vectors"],
     ["datasets", "models"],
     ["scorers", "retrievers"],
@@ -29,6 +29,7 @@ LAYERS = [
     ["storage"],
     ["planning"],
     ["index"],
+    ["attached"],
     ["training"],
     ["evaluation"],
     ["reproduction"],
@@ -52,6 +53,9 @@ HEAVY = [
     "onnx",
     "onnxruntime",
     "httpx",
+    "pymilvus",
+    "psycopg",
+    "pgvector",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from anncur.candidates import Candidates
 from anncur.errors import InputError
 from anncur.ranking import top_k
 from anncur.vectors.base import VectorIndex
+from anncur.vectors.engines import Engine
 from anncur.vectors.exact import ExactVectors, Part
 from anncur.vectors.faiss import FLAT, HNSW, IVF, FaissVectors
 
@@ -39,6 +41,22 @@ MAKERS: dict[str, Make] = {
     **{kind: partial(in_faiss, kind=kind) for kind in (FLAT, IVF, HNSW)},
 }
 EXACT = ("exact", "parts")
+DATABASES: list[Any] = [
+    pytest.param("milvus_lite", marks=pytest.mark.slow),
+    *(pytest.param(name, marks=pytest.mark.processes) for name in ("postgres", "postgres?index=flat")),
+    *(pytest.param(name, marks=pytest.mark.processes) for name in ("milvus", "milvus?index=flat")),
+]
+
+
+def make_by(name: str, request: pytest.FixtureRequest) -> Make:
+    """In memory, or in the database that a fixture of this name has, with options behind it."""
+    if name in MAKERS:
+        return MAKERS[name]
+    fixture, _, options = name.partition("?")
+    location: str = request.getfixturevalue(fixture).location
+    separator = "&" if "?" in location else "?"
+    engine = Engine(f"{location}{separator}{options}" if options else location)
+    return lambda vectors: engine.index(ExactVectors(vectors))
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +69,14 @@ def vectors() -> FloatMatrix:
     return (lengths * directions).astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=list(MAKERS))
+@pytest.fixture(scope="module", params=[*MAKERS, *DATABASES])
 def engine(request: pytest.FixtureRequest, vectors: FloatMatrix) -> VectorIndex:
-    return MAKERS[request.param](vectors)
+    return make_by(request.param, request)(vectors)
+
+
+@pytest.fixture(scope="module", params=[FLAT, IVF, HNSW, *DATABASES])
+def make_approximate(request: pytest.FixtureRequest) -> Make:
+    return make_by(request.param, request)
 
 
 @pytest.fixture
@@ -144,12 +167,14 @@ def test_a_few_changes_are_made_without_building_faiss_again(
 @pytest.mark.parametrize(
     "change", [lambda v: 1e5 * v, lambda v: 1e-7 * v, lambda v: v + 1e4], ids=["large", "small", "level"]
 )
-@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
 def test_neither_scale_nor_level_of_vectors_matters(
-    vectors: FloatMatrix, queries: FloatMatrix, kind: str, change: Callable[[FloatMatrix], FloatMatrix]
+    vectors: FloatMatrix,
+    queries: FloatMatrix,
+    make_approximate: Make,
+    change: Callable[[FloatMatrix], FloatMatrix],
 ) -> None:
     changed = change(vectors.astype(np.float64)).astype(np.float32)
-    engine = in_faiss(changed, kind=kind)
+    engine = make_approximate(changed)
     assert engine.recall >= 0.9
     found = engine.top(queries, 20, exclude=[NONE] * 5, among=Candidates(N_ITEMS))
     both = zip(found, queries, strict=True)
@@ -165,10 +190,11 @@ def test_all_that_are_wanted_come(engine: VectorIndex, queries: FloatMatrix, n_b
         assert len(ranked.positions) == min(n_best, N_ITEMS - 100)
 
 
-@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
 @pytest.mark.parametrize("n_items", [1, 3, 10])
-def test_few_items_are_ranked_too(vectors: FloatMatrix, queries: FloatMatrix, kind: str, n_items: int) -> None:
-    found = in_faiss(vectors[:n_items], kind=kind).top(queries, 2, exclude=[NONE] * 5, among=Candidates(n_items))
+def test_few_items_are_ranked_too(
+    vectors: FloatMatrix, queries: FloatMatrix, make_approximate: Make, n_items: int
+) -> None:
+    found = make_approximate(vectors[:n_items]).top(queries, 2, exclude=[NONE] * 5, among=Candidates(n_items))
     assert [len(ranked.positions) for ranked in found] == [min(2, n_items)] * 5
 
 

@@ -19,6 +19,7 @@ from anncur.errors import (
     ChangedScorerWarning,
     DamagedError,
     DamagedWarning,
+    DatabaseError,
     DeadlineError,
     DuplicateIdError,
     EngineError,
@@ -66,15 +67,18 @@ __version__ = "0.2.0"
 logging.getLogger("anncur").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from anncur.attached.attach import Attached, attach
     from anncur.planning.cluster import Cluster, ClusterPlan, plan_cluster
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "Attached": "anncur.attached.attach",
     "BuildPlan": "anncur.planning.plan",
     "Cluster": "anncur.planning.cluster",
     "ClusterPlan": "anncur.planning.cluster",
     "Judge": "anncur.scorers.http.judge",
+    "attach": "anncur.attached.attach",
     "plan": "anncur.planning.plan",
     "plan_cluster": "anncur.planning.cluster",
 }
@@ -84,6 +88,7 @@ __all__ = [
     "Anncur",
     "AnncurError",
     "AnncurWarning",
+    "Attached",
     "Axn",
     "BudgetError",
     "BuildPlan",
@@ -93,6 +98,7 @@ __all__ = [
     "Corpus",
     "DamagedError",
     "DamagedWarning",
+    "DatabaseError",
     "DeadlineError",
     "DuplicateIdError",
     "Engine",
@@ -147,6 +153,7 @@ __all__ = [
     "TuningReport",
     "UnknownIdError",
     "UnstableScorerWarning",
+    "attach",
     "load_sample",
     "load_scorer",
     "plan",

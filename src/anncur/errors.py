@@ -16,6 +16,7 @@
     │   ├── SpendCapError                  the cap on its pairs is reached
     │   └── FingerprintError               it is not the scorer, or the model, that what is stored came from
     ├── RetrieverError (RuntimeError)      a retriever failed, or gave something other than numbers
+    ├── DatabaseError (RuntimeError)       a vector database is down, full or slow, or lost something
     ├── ResumeError (ValueError)           what is stored was begun with other settings
     ├── StorageError (OSError)             a file can't be written or read
     │   ├── DamagedError                   a file is missing, cut short or altered
@@ -109,6 +110,10 @@ class FingerprintError(ScorerError):
 
 class RetrieverError(AnncurError, RuntimeError):
     """A retriever failed, or gave something other than a finite number per item."""
+
+
+class DatabaseError(AnncurError, RuntimeError):
+    """A vector database can't be reached, is full or too slow, or no longer holds what it was given."""
 
 
 class ResumeError(AnncurError, ValueError):

@@ -134,6 +134,18 @@ class Not:
         return ~self.condition.passing(columns)
 
 
+def fields_of(condition: Condition) -> set[str]:
+    """The fields that a condition is about."""
+    match condition:
+        case And(conditions) | Or(conditions):
+            return {field for each in conditions for field in fields_of(each)}
+        case Not(inner):
+            return fields_of(inner)
+        case Exists(field) | Among(field, _) | Within(field, _):
+            return {field}
+    raise InputError(f"{type(condition).__name__} is no condition of a filter")
+
+
 def _parse(filter: object, *, depth: int) -> Condition:
     if not isinstance(filter, Mapping):
         raise InputError(

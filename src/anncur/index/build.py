@@ -95,3 +95,15 @@ def keeping(paid: object) -> Iterator[None]:
     except BaseException as error:
         error.kept = paid  # type: ignore[attr-defined]
         raise
+
+
+@contextmanager
+def one_kept() -> Iterator[None]:
+    """Let an error of the search for one query have its hits as `kept`, not a list of them."""
+    try:
+        yield
+    except BaseException as error:  # Ctrl-C too: what was paid for is the user's
+        kept = getattr(error, "kept", None)
+        if isinstance(kept, list):
+            error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
+        raise

@@ -66,6 +66,14 @@ def candidates(filter: Filter | None, items: Items, metadata: Metadata, *, takes
     return Candidates(len(items), _of_mask(values, len(items)))
 
 
+def ids_of(filter: Filter) -> list[str]:
+    """The ids of a filter that is neither conditions nor a mask."""
+    values = _mask_or_ids(filter)
+    if isinstance(values, np.ndarray):
+        raise InputError("a filter of a collection must be conditions or ids, got a mask; its items have no order")
+    return [_checked_id(value) for value in values]
+
+
 def _mask_or_ids(filter: object) -> NDArray[np.bool_] | list[object]:
     """A mask as an array, whatever holds its booleans; else a list of what should be ids."""
     given = np.asarray(filter) if hasattr(filter, "__array__") else filter

@@ -49,7 +49,7 @@ from anncur.index.filtering import Metadata, MetadataPart
 from anncur.index.folder_build import with_derived
 from anncur.index.folder_changes import append_items, hide_items, merge, run_of_small
 from anncur.index.folder_upkeep import damage_of, delete, idle_segments, make_again, unneeded
-from anncur.index.folder_vectors import with_vectors, without_vectors
+from anncur.index.folder_vectors import forget_vectors, with_vectors, without_vectors
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike, Query
 from anncur.progress import Progress
@@ -173,7 +173,7 @@ class FolderBackend:
             version = self.newest()
             if len(version.manifest.segments) > 1 or version.n_removed:
                 self._publish(merge(version, 0, self._loadable(version)))
-            delete(unneeded(self.folder))
+            self._discard(unneeded(self.folder))
 
     def tune(self, anchor_method: str, seed: int, *, progress: Progress) -> None:
         with self._changing():
@@ -241,8 +241,13 @@ class FolderBackend:
             doomed = unneeded(self.folder) if versions(self.folder) else []
             if unpublished:
                 doomed += [*idle_segments(self.folder), *self.folder.glob(CALIBRATION)]
-            delete(doomed)
+            self._discard(doomed)
         return [path.relative_to(self.folder).as_posix() for path in doomed]
+
+    def _discard(self, doomed: Sequence[Path]) -> None:
+        """Delete what no version needs, also from the database of the engine."""
+        forget_vectors(self.folder, doomed, self.engine or Engine(self.newest().manifest.vectors))
+        delete(doomed)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -308,7 +313,7 @@ class FolderBackend:
             if start is not None:
                 self._publish(merge(version, start, self._loadable(version)))
             if start is not None or len(versions(self.folder)) > MOST_VERSIONS:
-                delete(unneeded(self.folder))
+                self._discard(unneeded(self.folder))
         except AnncurError as error:
             warnings.warn(
                 f"{self.folder} is changed, but its small segments couldn't be merged: {error}; `anncur compact` tries "

@@ -5,18 +5,23 @@ many items came that the projection has aged. Called by `folder.py` and `folder_
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from anncur.arrays import NO_POSITIONS, Positions
+from anncur.errors import AnncurWarning, DatabaseError
 from anncur.retrievers.base import Retriever
 from anncur.search.model import PosteriorModel
 from anncur.search.projection import ItemSource, Projection, fit_projection, project
 from anncur.search.settings import PosteriorSettings
 from anncur.storage.files import FileRecord
 from anncur.storage.item_vectors import (
+    KEYS,
     VECTORS,
     SegmentRows,
     encode_projection,
@@ -66,6 +71,25 @@ def without_vectors(manifest: Manifest) -> Manifest:
     """The same version without the vectors of its items, which readers then make in memory."""
     files = {name: record for name, record in manifest.files.items() if not name.startswith(f"{VECTORS}/")}
     return replace(manifest, files=files)
+
+
+def forget_vectors(folder: Path, doomed: Sequence[Path], engine: Engine) -> None:
+    """Delete from an engine's database what belongs to files that are about to be deleted; others may have it still."""
+    if not engine.is_database:
+        return
+    within = [path.relative_to(folder).parts for path in doomed if path.is_relative_to(folder / VECTORS)]
+    gone = [parts[1] for parts in within if len(parts) == 2]
+    try:
+        for space in gone:
+            engine.forget(space)
+        for space, keys in _keys_gone(folder, [parts for parts in within if len(parts) == 3]).items():
+            engine.forget(space, keys)
+    except DatabaseError as error:
+        warnings.warn(
+            f"vectors that no version of {folder} needs are still in the database: {error}; they do no harm",
+            AnncurWarning,
+            stacklevel=4,
+        )
 
 
 def _is_for(projection: Projection, wanted: PosteriorSettings | None) -> bool:
@@ -118,3 +142,16 @@ def _project(
 
 def _is_half(version: Version) -> bool:
     return Engine(version.manifest.vectors).precision == np.float16
+
+
+def _keys_gone(folder: Path, files: Sequence[tuple[str, ...]]) -> dict[str, Positions]:
+    """By space, the keys of rows in files that are about to be deleted, and in no other file."""
+    found: dict[str, Positions] = {}
+    for space in {parts[1] for parts in files}:
+        doomed = {parts[2] for parts in files if parts[1] == space and parts[2].endswith(f".{KEYS}")}
+        kept = [path for path in (folder / VECTORS / space).glob(f"*.{KEYS}") if path.name not in doomed]
+        gone = [np.load(folder / VECTORS / space / name) for name in sorted(doomed)]
+        if gone:
+            there = np.concatenate([np.load(path) for path in kept]) if kept else NO_POSITIONS
+            found[space] = np.setdiff1d(np.concatenate(gone), there)
+    return found

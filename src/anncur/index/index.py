@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
 from anncur.index.blocks import Reopening, search_blocks
-from anncur.index.build import BuildSettings, Request
+from anncur.index.build import BuildSettings, Request, one_kept
 from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
 from anncur.index.filtering import Filter
@@ -386,7 +385,7 @@ class Index:
         better one are returned, and the search ends when no other is likely to be left. If the search fails, the
         exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        with _one_kept():
+        with one_kept():
             request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
             return run(self._search(request, BLOCKING))[0]
 
@@ -443,7 +442,7 @@ class Index:
         An async scorer runs on the caller's event loop; one that blocks, and all computation, in threads. When the task
         is cancelled, no other request is started."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        with _one_kept():
+        with one_kept():
             request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
             return (await self._search(request, AWAITING))[0]
 
@@ -566,15 +565,3 @@ class Index:
     def _current(self) -> Snapshot:
         """The version that is loaded; the newest one, where none is."""
         return self._version.get()
-
-
-@contextmanager
-def _one_kept() -> Iterator[None]:
-    """Let an error of the search for one query have its hits as `kept`, not a list of them."""
-    try:
-        yield
-    except BaseException as error:  # Ctrl-C too: what was paid for is the user's
-        kept = getattr(error, "kept", None)
-        if isinstance(kept, list):
-            error.kept = kept[0] if kept else None  # type: ignore[attr-defined]
-        raise

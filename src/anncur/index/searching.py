@@ -10,13 +10,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
+from anncur.candidates import Candidates
 from anncur.errors import AnncurWarning, ScorerError, StorageError
 from anncur.index.backend import Backend
 from anncur.index.build import keeping
 from anncur.index.filtering import Filter
-from anncur.index.snapshot import Snapshot
-from anncur.items import Query
+from anncur.items import Items, Query
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress
 from anncur.ranking import Hit, Hits, Round
@@ -24,7 +25,7 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
 from anncur.scorers.stability import StabilityWatch
-from anncur.search.base import Method, QueryBlock
+from anncur.search.base import Knowledge, Method, QueryBlock
 from anncur.search.limits import Limits
 from anncur.search.loop import Run, expect_noise, explore, n_explored, n_repeated, repeat_best, run_rounds
 from anncur.search.methods import as_method
@@ -53,6 +54,27 @@ class QueryLogSettings:
         return cls(most, default if explore is None else number("explore", explore, least=0, most=MOST_EXPLORE))
 
 
+class Searched(Protocol):
+    """What is searched: one version of an index, or somebody else's collection."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def items(self) -> Items: ...
+
+    @property
+    def knowledge(self) -> Knowledge: ...
+
+    def candidates(self, filter: Filter | None, /, *, takes_masks: bool = True) -> Candidates:
+        """The items that a search may score."""
+        ...
+
+    def items_for(self, scorer: str, /) -> Items:
+        """The items as the scorer of this fingerprint gets them."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class SearchRequest:
     """What the user asks for, in the order of checks."""
@@ -72,7 +94,12 @@ class Searcher:
     Without `takes_masks`, filters that are masks are refused."""
 
     def __init__(
-        self, backend: Backend, watch: StabilityWatch, log_settings: QueryLogSettings, *, takes_masks: bool = True
+        self,
+        backend: Backend | None,
+        watch: StabilityWatch,
+        log_settings: QueryLogSettings,
+        *,
+        takes_masks: bool = True,
     ) -> None:
         self._backend = backend
         self._watch = watch
@@ -80,7 +107,7 @@ class Searcher:
         self._takes_masks = takes_masks
 
     async def search(
-        self, snapshot: Snapshot, scorer: GuardedScorer, request: SearchRequest, waiting: Waiting
+        self, snapshot: Searched, scorer: GuardedScorer, request: SearchRequest, waiting: Waiting
     ) -> list[Hits]:
         """The answers to some queries; whatever stops it, the exception's `kept` is the list of them so far."""
         method, limits, queries = as_method(request.method), request.limits, request.queries
@@ -121,7 +148,7 @@ class Searcher:
 
     async def _search_block(
         self,
-        snapshot: Snapshot,
+        snapshot: Searched,
         scorer: GuardedScorer,
         block: QueryBlock,
         method: Method,
@@ -152,18 +179,19 @@ class Searcher:
                     scorer.noise.observe_again(*again)
             found = partial(_hits, snapshot=snapshot, block=block, method=method, sign=scorer.sign, seconds=seconds)
             answers.extend(await payments.waiting.finish(lambda: [found(run) for run in runs]))
-            if self._log_settings.log_queries:
+            if self._backend is not None and self._log_settings.log_queries:
                 await self._log(runs, snapshot, payments.waiting)
         return [run.meter.failure for run in runs if run.meter.failure is not None]
 
-    async def _log(self, runs: Sequence[Run], snapshot: Snapshot, waiting: Waiting) -> None:
+    async def _log(self, runs: Sequence[Run], snapshot: Searched, waiting: Waiting) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
         try:
             await waiting.finish(self._write_log, runs, snapshot)
         except StorageError as error:
             warnings.warn(f"the query log can't be written: {error}", AnncurWarning, stacklevel=5)
 
-    def _write_log(self, runs: Sequence[Run], snapshot: Snapshot) -> None:
+    def _write_log(self, runs: Sequence[Run], snapshot: Searched) -> None:
+        assert self._backend is not None, "only an index logs"
         searches = []
         for meter in (run.meter for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
@@ -177,7 +205,7 @@ def queries_at_once(budget: int, n_items: int) -> int:
     return max(1, min(QUERIES_AT_ONCE, PAIRS_AT_ONCE // budget, MEANS_AT_ONCE // n_items))
 
 
-def _hits(run: Run, *, snapshot: Snapshot, block: QueryBlock, method: Method, sign: float, seconds: float) -> Hits:
+def _hits(run: Run, *, snapshot: Searched, block: QueryBlock, method: Method, sign: float, seconds: float) -> Hits:
     positions, exact_scores = run.best(block.k, least=block.min_score)
     found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
     n_items = len(block.candidates(snapshot.knowledge))

@@ -4,53 +4,82 @@ exact             every item, in single precision (the default)
 exact:float16     the same in half of the memory
 faiss             every item, in half precision and by faiss (extra `ann`): half of the memory, and faster
 faiss:ivf         the items of the nearest cells: for millions of items
-faiss:hnsw        along a graph"""
+faiss:hnsw        along a graph
+pgvector:URL      by PostgreSQL with pgvector (extra `postgres`), where other programs may have their data
+milvus:URL        by Milvus (extra `milvus`)"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
+from anncur.databases import milvus, postgres
+from anncur.databases.location import MILVUS, PGVECTOR, Location, is_database
 from anncur.errors import AnncurWarning, InputError
+from anncur.progress import Progress, showing, silent
 from anncur.vectors.base import VectorIndex
+from anncur.vectors.database import DatabaseVectors, Keys, VectorTable
 from anncur.vectors.exact import ExactVectors
 from anncur.vectors.faiss import FLAT, FaissVectors, check_faiss
+from anncur.vectors.local import LocalVectors
+from anncur.vectors.milvus import MilvusCollection
+from anncur.vectors.naming import IVF, OPTIONS, check_options
+from anncur.vectors.pgvector import PgvectorTable
+from anncur.vectors.prepared import ROWS_AT_ONCE
 
 EXACT = "exact"
 LEAST_ITEMS = 4000  # fewer are ranked exactly, whatever the engine
 NAMES = (EXACT, "exact:float16", "faiss", "faiss:ivf", "faiss:hnsw")
+DATABASES = (f"{PGVECTOR}:URL", f"{MILVUS}:URL")
+_TABLES: dict[str, Callable[[Location, str], VectorTable]] = {
+    PGVECTOR: PgvectorTable.open,
+    MILVUS: MilvusCollection.open,
+}
+_DRIVERS = {PGVECTOR: postgres.check_driver, MILVUS: milvus.check_driver}
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How items are ranked."""
+    """How items are ranked. A name that has a password in it loses it: that of a database is kept apart."""
 
     name: str = EXACT
+    secret: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise InputError(f"vectors must be one of {', '.join(NAMES)}, got {self.name!r}")
+        if is_database(self.name):
+            location = Location.parse(self.name, options=OPTIONS)
+            check_options(location.option("index", IVF), location.option("prefix", "anncur"))
+            object.__setattr__(self, "name", location.name)
+            object.__setattr__(self, "secret", location.secret or self.secret)
+        elif self.name not in NAMES:
+            shown = self.name.partition("://")[0]  # behind it there may be a password
+            raise InputError(f"vectors must be one of {', '.join((*NAMES, *DATABASES))}, got {shown!r}")
 
     @classmethod
     def wanted(cls, name: str) -> Engine:
         """One that a user asks for; an error where it needs what isn't installed."""
         engine = cls(name)
-        if engine.is_approximate:
+        if engine.is_database:
+            _DRIVERS[engine._location.kind]()
+        elif engine.is_approximate:
             check_faiss(name)
         return engine
 
     def at_hand(self) -> Engine:
         """The same, or where what it needs isn't installed, the exact one with a warning."""
         try:
-            return Engine.wanted(self.name)
+            Engine.wanted(self.name)
         except InputError as error:
             warnings.warn(f"{error}; until then all items are ranked exactly", AnncurWarning, stacklevel=2)
             return Engine()
+        return self
 
     def is_worth(self, n_items: int) -> bool:
         """Whether this number of items is ranked by another than the exact one."""
@@ -66,9 +95,45 @@ class Engine:
         """Whether it ranks by copies of its own of the vectors, and so may find others than the very best."""
         return not self.name.startswith(EXACT)
 
-    def index(self, vectors: ExactVectors, offsets: FloatVector | None = None) -> FaissVectors:
-        """These vectors, ready to be ranked; with `offsets`, these are one more coordinate of each."""
-        return FaissVectors(vectors, self.name.partition(":")[2] or FLAT, offsets=offsets)
+    @property
+    def is_database(self) -> bool:
+        """Whether its copies are in a database, where they outlive the process."""
+        return is_database(self.name)
+
+    def index(
+        self,
+        vectors: ExactVectors,
+        offsets: FloatVector | None = None,
+        *,
+        space: str = "",
+        keys: Keys | None = None,
+        progress: Progress = silent,
+    ) -> FaissVectors | DatabaseVectors:
+        """These vectors, ready to be ranked; with `offsets`, these are one more coordinate of each.
+
+        A database keeps the vectors of a `space` under `keys`, which are ascending. Whoever uses the same space and key
+        means the same vector and offset, in every version and process. Without a name, a space is named after all that
+        is in it."""
+        local = LocalVectors(vectors, offsets)
+        if not self.is_database:
+            return FaissVectors(vectors, self.name.partition(":")[2] or FLAT, offsets=offsets)
+        numbered = np.arange(len(vectors), dtype=np.int64) if keys is None else keys
+        return DatabaseVectors.connect(local, numbered, self._table(space or _digest(local)), progress=progress)
+
+    def forget(self, space: str, keys: Keys | None = None) -> None:
+        """Delete vectors of a space from a database: some of them, or all of it."""
+        if self.is_database:
+            table = self._table(space)
+            table.drop() if keys is None else table.forget(keys)
+
+    @property
+    def _location(self) -> Location:
+        found = Location.parse(self.name, options=OPTIONS)
+        return Location(found.kind, found.url, found.options, self.secret)
+
+    def _table(self, space: str) -> VectorTable:
+        location = self._location
+        return _TABLES[location.kind](location, space)
 
 
 class Identity(NamedTuple):
@@ -78,35 +143,53 @@ class Identity(NamedTuple):
     items that are gone, and behind them those of new items."""
 
     space: str
-    keys: Positions  # (n_items,), ascending
+    keys: Keys  # (n_items,), ascending
 
 
 class KeptIndex:
     """What an engine made of the vectors of one version, kept to make that of the next version from it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._made: tuple[Engine, Identity, FaissVectors] | None = None
+        self._made: tuple[Engine, Identity, FaissVectors | DatabaseVectors] | None = None
         self._making = threading.Lock()
 
     def get(self, engine: Engine, vectors: ExactVectors, offsets: FloatVector, identity: Identity) -> VectorIndex:
         """The index of these vectors, each with its offset behind it."""
         with self._making:
-            gone = self._gone(engine, identity)
-            if self._made is None or gone is None:
-                made = engine.index(vectors, offsets)
-            else:
-                made = self._made[2].following(vectors, offsets, gone=gone)
+            made = self._following(engine, LocalVectors(vectors, offsets), identity)
+            if made is None:
+                with showing(None) as progress:  # a database may have to be filled first
+                    made = engine.index(vectors, offsets, space=identity.space, keys=identity.keys, progress=progress)
             self._made = engine, identity, made
             return made
 
-    def _gone(self, engine: Engine, identity: Identity) -> Positions | None:
-        """The positions of items that are no longer there; None where this isn't a later version of what was made."""
+    def _following(
+        self, engine: Engine, vectors: LocalVectors, identity: Identity
+    ) -> FaissVectors | DatabaseVectors | None:
+        """From what was made before; None where that is of another engine or space, or of a later version."""
         if self._made is None or (self._made[0], self._made[1].space) != (engine, identity.space):
             return None
-        before = self._made[1].keys
-        is_there = np.isin(before, identity.keys)
-        is_later = np.array_equal(before[is_there], identity.keys[: int(is_there.sum())])
-        return np.flatnonzero(~is_there) if is_later else None
+        _, (_, before), kept = self._made
+        if isinstance(kept, DatabaseVectors):
+            return kept.following(vectors, identity.keys)
+        gone = _gone(before, identity.keys)
+        return None if gone is None else kept.following(vectors, gone=gone)
 
     def __reduce__(self) -> tuple[type[KeptIndex], tuple[()]]:
         return type(self), ()
+
+
+def _gone(before: Keys, keys: Keys) -> Positions | None:
+    """The positions of items that are no longer there; None where this isn't a later version."""
+    is_there = np.isin(before, keys)
+    is_later = np.array_equal(before[is_there], keys[: int(is_there.sum())])
+    return np.flatnonzero(~is_there) if is_later else None
+
+
+def _digest(vectors: LocalVectors) -> str:
+    """A name for vectors that nobody named: a hash of them."""
+    digest = hashlib.sha256()
+    for start in range(0, len(vectors), ROWS_AT_ONCE):
+        rows = vectors.take(np.arange(start, min(start + ROWS_AT_ONCE, len(vectors))))
+        digest.update(np.ascontiguousarray(rows).data)
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,105 @@
+"""What a collection is that can be searched as it is: items with embeddings, ranked by a vector database.
+
+Knows nothing of scorers. Whoever has another database can write a `Collection` of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from anncur.arrays import FloatMatrix
+from anncur.filters import Condition
+from anncur.items import Item
+
+RowId: TypeAlias = int | str  # an id as the database has it
+PRODUCT, COSINE, DISTANCE = "ip", "cosine", "l2"
+METRICS = (PRODUCT, COSINE, DISTANCE)
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the columns are called; a metadata column of JSON, or several, or all others."""
+
+    id: str = "id"
+    text: str = "text"
+    title: str | None = None
+    embedding: str = "embedding"
+    metadata: str | tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRows:
+    """Some rows of a collection, best first where they were ranked."""
+
+    ids: Sequence[RowId]
+    embeddings: FloatMatrix  # (n, width)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The items that a search may score: all, those that meet a condition, or those with some ids."""
+
+    condition: Condition | None = None
+    ids: tuple[str, ...] | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self.condition is None and self.ids is None
+
+
+EVERYTHING = Selection()
+
+
+@runtime_checkable
+class Collection(Protocol):
+    """Items with embeddings in a database, which is never written to. Thread-safe.
+
+    `metric` is how its embeddings are compared: "ip", "cosine" or "l2"; `width` is that of the embeddings."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def check(self, selection: Selection, /) -> None:
+        """Refuse conditions on fields that there aren't."""
+        ...
+
+    def count(self, selection: Selection, /, *, most: int) -> int:
+        """How many items with an embedding are selected, counted up to `most`."""
+        ...
+
+    def sample(self, n: int, /, *, seed: int) -> FoundRows:
+        """About n rows, as random as it can be had at little cost."""
+        ...
+
+    def nearest(
+        self,
+        points: FloatMatrix,
+        n_best: int,
+        /,
+        *,
+        exclude: Sequence[Sequence[RowId]],
+        selection: Selection,
+        is_thorough: bool = False,
+    ) -> list[FoundRows]:
+        """For each point the `n_best` selected rows that its metric puts first, without those in its `exclude`.
+
+        Where too few come, it is asked again to be thorough: at whatever cost, all that there are."""
+        ...
+
+    def items(self, ids: Sequence[RowId], /) -> list[Item]:
+        """The items of some rows, in their order."""
+        ...
+
+
+def no_rows(width: int) -> FoundRows:
+    """Nothing."""
+    return FoundRows((), np.empty((0, width), dtype=np.float32))

@@ -1,0 +1,240 @@
+"""Tables of PostgreSQL and collections of Milvus that somebody else filled, searched as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anncur
+from anncur.attached.base import Names, Selection
+from anncur.attached.pgvector import PgvectorCollection
+from anncur.databases.location import Location
+from anncur.databases.postgres import Postgres
+from anncur.errors import DatabaseError, InputError
+from anncur.filters import parse_filter
+from embedded_worlds import WIDTH, ArrayCollection, EmbeddedWorld
+from servers import LiteFolder, MilvusServer, PostgresServer
+
+Fill = Callable[[EmbeddedWorld], str]  # the location of a collection with the items of a world
+FILTERS: list[Any] = [
+    {"lang": "en"},
+    {"lang": ["en", "fr"], "year": {">=": 2010, "<": 2020}},
+    {"not": {"lang": "en"}},
+    {"or": [{"year": 2003}, {"year": {">": 2027.5}}]},
+    {"year": {"!=": 2001}, "lang": {"not in": ["de"]}},
+    {"lang": {"exists": True}},
+    {"lang": {">=": "e"}},
+    {"not": {"or": [{"lang": "en"}, {"year": {"<=": 2014}}]}},
+]
+NAMES: dict[str, Any] = {"title": "title"}
+
+
+def with_option(location: str, option: str) -> str:
+    return f"{location}{'&' if '?' in location else '?'}{option}"
+
+
+def fill_postgres(server: PostgresServer, world: EmbeddedWorld) -> str:
+    from pgvector.psycopg import register_vector
+
+    with server.connect() as connection:
+        register_vector(connection)
+        connection.execute("DROP TABLE IF EXISTS docs CASCADE")
+        connection.execute(
+            f"CREATE TABLE docs (id text PRIMARY KEY, text text, title text, lang varchar, year int, about jsonb, "
+            f"embedding vector({WIDTH}))"
+        )
+        with connection.cursor() as cursor, cursor.copy("COPY docs FROM STDIN (FORMAT binary)") as copy:
+            copy.set_types(["text", "text", "text", "varchar", "int4", "jsonb", "vector"])
+            for item, embedding in zip(world.items, world.embeddings, strict=True):
+                from psycopg.types.json import Jsonb
+
+                about = Jsonb(dict(item.metadata))
+                row = (item.id, item.text, item.title, item.metadata["lang"], item.metadata["year"], about, embedding)
+                copy.write_row(row)
+        operators = {"ip": "vector_ip_ops", "cosine": "vector_cosine_ops", "l2": "vector_l2_ops"}[world.metric]
+        connection.execute(f"CREATE INDEX ON docs USING hnsw (embedding {operators})")
+        connection.execute("ANALYZE docs")
+    return with_option(server.location, "table=docs")
+
+
+def fill_milvus(database: MilvusServer | LiteFolder, world: EmbeddedWorld) -> str:
+    from pymilvus import DataType, MilvusClient
+
+    uri = str(database.path) if isinstance(database, LiteFolder) else database.url
+    client = MilvusClient(uri)
+    if client.has_collection("docs"):
+        client.drop_collection("docs")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=64)
+    for name in ("text", "title", "lang"):
+        schema.add_field(name, DataType.VARCHAR, max_length=256)
+    schema.add_field("year", DataType.INT64)
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=WIDTH)
+    index = client.prepare_index_params()
+    index.add_index("embedding", index_type="FLAT", metric_type=world.metric.upper())
+    client.create_collection("docs", schema=schema, index_params=index, consistency_level="Strong")
+    rows = [
+        {"id": item.id, "text": item.text, "title": item.title, **item.metadata, "embedding": embedding}
+        for item, embedding in zip(world.items, world.embeddings, strict=True)
+    ]
+    client.insert("docs", rows)
+    client.flush("docs")
+    client.load_collection("docs")
+    client.query("docs", filter='id >= ""', output_fields=["count(*)"], consistency_level="Strong")
+    return with_option(database.location, "collection=docs")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("milvus_lite", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=pytest.mark.processes),
+        pytest.param("milvus", marks=pytest.mark.processes),
+    ]
+)
+def fill(request: pytest.FixtureRequest) -> Fill:
+    database = request.getfixturevalue(request.param)
+    if isinstance(database, PostgresServer):
+        return lambda world: fill_postgres(database, world)
+    return lambda world: fill_milvus(database, world)
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
+def test_a_collection_is_searched_like_an_array_of_its_items(fill: Fill, metric: str) -> None:
+    world = EmbeddedWorld(metric)
+    found = anncur.attach(fill(world), world.scorer, embed_queries=world.embed, **NAMES)
+    array = ArrayCollection(world.items, world.embeddings, metric)
+    twin = anncur.attach(array, world.scorer, embed_queries=world.embed)
+    assert found.collection.metric == metric
+    for method in ("posterior", "rerank"):
+        ours = found.search_many(world.queries, 10, 80, method, progress=False)
+        theirs = twin.search_many(world.queries, 10, 80, method, progress=False)
+        assert abs(world.recall(ours) - world.recall(theirs)) <= 0.03
+    hit = ours[0][0]
+    assert hit.item == world.items[int(hit.id[1:])]
+
+
+def test_a_filter_passes_in_a_database_what_it_passes_here(fill: Fill) -> None:
+    world = EmbeddedWorld(n_items=300)
+    found = anncur.attach(fill(world), world.scorer, embed_queries=world.embed, **NAMES).collection
+    array = ArrayCollection(world.items, world.embeddings)
+    point = world.rough[:1]
+    for conditions in FILTERS:
+        selection = Selection(parse_filter(conditions))
+        (ours,), (theirs,) = (
+            one.nearest(point, 300, exclude=[[]], selection=selection, is_thorough=True) for one in (found, array)
+        )
+        assert sorted(ours.ids) == sorted(theirs.ids), conditions
+        assert found.count(selection, most=1000) == len(theirs.ids)
+        assert found.count(selection, most=5) == min(5, len(theirs.ids))
+
+
+def test_items_that_were_seen_are_excluded_for_one_query_and_for_several(fill: Fill) -> None:
+    world = EmbeddedWorld(n_items=300)
+    found = anncur.attach(fill(world), world.scorer, embed_queries=world.embed, **NAMES).collection
+    for points in (world.rough[:1], world.rough[:3]):
+        first = found.nearest(points, 20, exclude=[[]] * len(points), selection=Selection())
+        second = found.nearest(points, 20, exclude=[rows.ids for rows in first], selection=Selection())
+        for before, after in zip(first, second, strict=True):
+            assert not set(before.ids) & set(after.ids)
+            assert len(before.ids) == len(after.ids) == 20
+
+
+def test_what_a_collection_lacks_is_refused(fill: Fill) -> None:
+    world = EmbeddedWorld(n_items=50)
+    location = fill(world)
+    for options, said in (
+        ({"text": "body"}, "has no (column|field) 'body'"),
+        ({"embedding": "title"}, "must (hold embeddings|be a FLOAT_VECTOR)"),
+    ):
+        with pytest.raises(InputError, match=said):
+            anncur.attach(location, world.scorer, embed_queries=world.embed, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="there is no"):
+        anncur.attach(location.replace("=docs", "=nothing"), world.scorer, embed_queries=world.embed)
+    found = anncur.attach(location, world.scorer, embed_queries=world.embed, **NAMES)
+    with pytest.raises(InputError, match="no item has the metadata field 'colour'"):
+        found.search(world.queries[0], filter={"colour": "red"})
+    with pytest.raises(InputError, match="'year' holds numbers, got the string"):
+        found.search(world.queries[0], filter={"year": "2001"})
+
+
+@pytest.mark.processes
+def test_metadata_may_be_a_column_of_json_and_the_table_a_view(postgres: PostgresServer) -> None:
+    world = EmbeddedWorld(n_items=300)
+    location = fill_postgres(postgres, world)
+    with postgres.connect() as connection:
+        connection.execute("CREATE OR REPLACE VIEW seen AS SELECT id, text, about, embedding FROM docs")
+    found = anncur.attach(
+        location.replace("table=docs", "table=seen"), world.scorer, embed_queries=world.embed, metadata="about",
+        metric="ip",
+    )  # fmt: skip
+    array = ArrayCollection(world.items, world.embeddings)
+    for conditions in FILTERS:
+        selection = Selection(parse_filter(conditions))
+        (ours,), (theirs,) = (
+            one.nearest(world.rough[:1], 300, exclude=[[]], selection=selection, is_thorough=True)
+            for one in (found.collection, array)
+        )
+        assert sorted(ours.ids) == sorted(theirs.ids), conditions
+    hits = found.search(world.queries[0], 5, 40, filter={"lang": "en"})
+    assert all(hit.item.metadata == world.items[int(hit.id[1:])].metadata for hit in hits)
+
+
+@pytest.mark.processes
+def test_attaching_can_not_write(postgres: PostgresServer) -> None:
+    world = EmbeddedWorld(n_items=50)
+    location = Location.parse(fill_postgres(postgres, world), options=("table",))
+    database = Postgres(location, is_read_only=True)
+    PgvectorCollection(database, "docs", Names())
+    with pytest.raises(DatabaseError, match="read-only transaction"):
+        database.run(lambda connection: connection.execute("DELETE FROM docs"))
+
+
+@pytest.mark.processes
+def test_a_server_that_is_restarted_in_the_middle_of_a_search_costs_a_pause(postgres: PostgresServer) -> None:
+    world = EmbeddedWorld(n_items=300)
+    location = fill_postgres(postgres, world)
+    n_asked = 0
+
+    def score(pairs: list[tuple[str, str]]) -> list[float]:
+        nonlocal n_asked
+        n_asked += 1
+        if n_asked == 3:
+            postgres.kill()
+            postgres.start()
+        place = {query: number for number, query in enumerate(world.queries)}
+        return [float(world.exact_scores[place[query], int(text.rsplit(" ", 1)[1])]) for query, text in pairs]
+
+    found = anncur.attach(location, score, embed_queries=world.embed)
+    expected = anncur.attach(location, world.scorer, embed_queries=world.embed).search(world.queries[0], 5, 60)
+    assert found.search(world.queries[0], 5, 60).ids == expected.ids
+    assert n_asked > 3
+
+
+@pytest.mark.processes
+def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(postgres: PostgresServer) -> None:
+    world = EmbeddedWorld(n_items=300)
+    location = fill_postgres(postgres, world)
+
+    class Killing:
+        fingerprint = "killing"
+        n_asked = 0
+
+        def score(self, query: anncur.Query, items: list[anncur.Item]) -> np.ndarray:
+            self.n_asked += 1
+            if self.n_asked == 2:
+                postgres.kill()
+            row: np.ndarray = world.exact_scores[world.queries.index(query.text)]
+            return row[[int(item.id[1:]) for item in items]]
+
+    found = anncur.attach(location, Killing(), embed_queries=world.embed)
+    try:
+        with pytest.raises(DatabaseError, match="can't be reached") as caught:
+            found.search(world.queries[0], 5, 60)
+    finally:
+        postgres.start()
+    assert isinstance(caught.value.kept, anncur.Hits)
+    assert len(caught.value.kept) == 5
+    assert caught.value.kept.is_partial
