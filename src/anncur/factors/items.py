@@ -2,8 +2,8 @@
 
 Item vectors are the item's centred scores under the anchor queries, so that the anchor queries' own vectors, and by
 the same measure those of other queries, have a standard normal distribution. Embeddings stand beside them. What is
-fitted over all items, such as principal components and the noise, is an `ItemMap`: items that come later are mapped by
-the one of those before them, and nothing of these changes.
+fitted over all items, such as principal components and the noise, is an `ItemBasis`: items that come later have that of
+those before them, and nothing of these changes.
 
 Reads exact scores, feeds `posterior.py` and `search/projection.py`. Pure NumPy: no files, no models."""
 
@@ -86,7 +86,7 @@ def centred_items(anchor_scores: FloatMatrix, fitted: FloatMatrix | None = None)
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingMap:
+class EmbeddingBasis:
     """Embeddings centred, in principal components, and scaled to a variance."""
 
     mean: FloatVector  # (width,)
@@ -94,7 +94,7 @@ class EmbeddingMap:
     factor: float
 
     @classmethod
-    def fit(cls, embeddings: FloatMatrix, variance: float) -> EmbeddingMap:
+    def fit(cls, embeddings: FloatMatrix, variance: float) -> EmbeddingBasis:
         """To embeddings, (n_items, any width), that shall have this mean variance then."""
         rows = single(embeddings)
         mean = rows.mean(axis=0)
@@ -103,12 +103,12 @@ class EmbeddingMap:
 
     def apply(self, embeddings: FloatMatrix) -> FloatMatrix:
         """(n_items, n_components)"""
-        mapped = in_components(single(embeddings) - self.mean, self.components)
-        return mapped * np.float32(self.factor)
+        centred = single(embeddings) - self.mean
+        return in_components(centred, self.components) * np.float32(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
-class ItemMap:
+class ItemBasis:
     """How an item's offset, centred scores and embedding become its vector.
 
     Without scores (`mean_offset` is None) it is the embedding alone. Else the offset stands behind the centred scores
@@ -116,7 +116,7 @@ class ItemMap:
 
     components: FloatMatrix | None  # of centred scores, (n_anchor_queries, MOST_COMPONENTS); None for all as they are
     factor: float  # of centred scores
-    embeddings: EmbeddingMap | None
+    embeddings: EmbeddingBasis | None
     mean_offset: float | None
     noise: float  # a variance
 
@@ -129,7 +129,7 @@ class ItemMap:
         noise_share: float,
         embeddings: FloatMatrix | None = None,
         embedding_share: float = 0.0,
-    ) -> ItemMap:
+    ) -> ItemBasis:
         """To items with these offsets and centred scores, all or some of an index.
 
         `embeddings`, (n_items, any width), are a retriever's view of which items are alike; `embedding_share` of the
@@ -137,14 +137,14 @@ class ItemMap:
         variance of an item."""
         embedded = embeddings if embedding_share else None
         if not vectors.shape[1]:
-            of_embeddings = None if embedded is None else EmbeddingMap.fit(embedded, embedding_share)
+            of_embeddings = None if embedded is None else EmbeddingBasis.fit(embedded, embedding_share)
             return cls(None, 1.0, of_embeddings, None, noise_of(noise_share, 1.0))
         components = principal_components(vectors, MOST_COMPONENTS)
         variance = mean_square(in_components(vectors, components))
         return cls(
             components,
             1.0 if embedded is None else float(np.sqrt(1 - embedding_share)),
-            None if embedded is None else EmbeddingMap.fit(embedded, embedding_share * (variance or 1.0)),
+            None if embedded is None else EmbeddingBasis.fit(embedded, embedding_share * (variance or 1.0)),
             float(offsets.mean(dtype=np.float64)),
             noise_of(noise_share, variance),
         )
@@ -173,8 +173,8 @@ def item_model(
     embeddings: FloatMatrix | None = None,
     embedding_share: float = 0.0,
 ) -> ItemModel:
-    """The model of items with these offsets and centred scores, by the map that is fitted to themselves."""
-    fitted = ItemMap.fit(
+    """The model of items with these offsets and centred scores, by the basis that is fitted to themselves."""
+    fitted = ItemBasis.fit(
         offsets, vectors, noise_share=noise_share, embeddings=embeddings, embedding_share=embedding_share
     )
     return ItemModel.of(offsets, fitted.apply(offsets, vectors, embeddings), fitted.noise)

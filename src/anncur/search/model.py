@@ -15,7 +15,7 @@ from anncur.caching import Cache
 from anncur.errors import InputError
 from anncur.factors.items import (
     MOST_COMPONENTS,
-    EmbeddingMap,
+    EmbeddingBasis,
     ItemModel,
     beside_offsets,
     centred_items,
@@ -208,7 +208,7 @@ class PosteriorModel:
         if len(self._queries) < LEAST_ANCHORS:
             vectors = beside_offsets(feedback.offsets, feedback.vectors)
             if embeddings is not None:
-                of_embeddings = EmbeddingMap.fit(embeddings, settings.embedding_share * feedback.variance)
+                of_embeddings = EmbeddingBasis.fit(embeddings, settings.embedding_share * feedback.variance)
                 vectors = np.hstack([vectors, of_embeddings.apply(embeddings)])
             return ItemModel.of(feedback.offsets, vectors, noise_of(settings.noise_share, feedback.variance))
         residuals = anchor_residuals(self.scores.all(), self._queries, self._retrievers, dict(settings.in_mean))

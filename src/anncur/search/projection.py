@@ -1,7 +1,7 @@
 """How the items of an index become offsets and vectors, fitted once and kept for items that come later.
 
 A projection holds all that is taken over items: the scales of retriever scores under the anchor queries, and the item
-map (`factors/items.py`). Given that, an item's offset and vector are its own: they are stored with it, and a new
+basis (`factors/items.py`). Given that, an item's offset and vector are its own: they are stored with it, and a new
 version of an index projects only what is new. Reads exact scores and retrievers, feeds `model.py` and `storage/`."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector
-from anncur.factors.items import ITEMS_AT_ONCE, ItemMap, ItemModel, centred_items, most_variance
+from anncur.factors.items import ITEMS_AT_ONCE, ItemBasis, ItemModel, centred_items, most_variance
 from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, item_vectors
@@ -29,7 +29,7 @@ class Projection:
     """What turns an item's exact scores, retriever scores and embedding into its offset and vector."""
 
     settings: PosteriorSettings  # as far as items depend on them
-    items: ItemMap
+    items: ItemBasis
     n_fitted: int  # items that there were
     scales: Mapping[str, Scale] = field(default_factory=dict)  # of the anchor queries, by retriever
 
@@ -76,13 +76,13 @@ def fit_projection(source: ItemSource, settings: PosteriorSettings) -> Projectio
     found = predict_items(source.retrievers, dict(settings.in_mean), source.queries, slice(0, n_items))
     fitted = None if found is None else found.fitted[sample]
     embeddings = source.embeddings(settings)
-    item_map = ItemMap.fit(
+    basis = ItemBasis.fit(
         *centred_items(source.scores.rows(sample), fitted),
         noise_share=settings.noise_share,
         embeddings=None if embeddings is None else embeddings[sample],
         embedding_share=settings.embedding_share,
     )
-    return Projection(settings.of_items, item_map, n_items, {} if found is None else found.scales)
+    return Projection(settings.of_items, basis, n_items, {} if found is None else found.scales)
 
 
 def project(

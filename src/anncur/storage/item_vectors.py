@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.errors import DamagedError
-from anncur.factors.items import ITEMS_AT_ONCE, EmbeddingMap, ItemMap
+from anncur.factors.items import ITEMS_AT_ONCE, EmbeddingBasis, ItemBasis
 from anncur.retrievers.features import Scale
 from anncur.search.projection import Projection
 from anncur.storage.codecs import decode_settings
@@ -167,11 +167,11 @@ def live_blocks(parts: Iterable[tuple[SegmentVectors, Positions]]) -> Iterator[t
 
 def encode_projection(projection: Projection) -> bytes:
     """Settings and numbers as JSON, arrays beside them; the same bytes for the same projection."""
-    item_map = projection.items
-    embeddings = item_map.embeddings
+    basis = projection.items
+    embeddings = basis.embeddings
     arrays: dict[str, NDArray[Any]] = {f"scale.{name}": scale.rows() for name, scale in projection.scales.items()}
-    if item_map.components is not None:
-        arrays["components"] = item_map.components
+    if basis.components is not None:
+        arrays["components"] = basis.components
     if embeddings is not None:
         arrays["embeddings.mean"] = embeddings.mean
         if embeddings.components is not None:
@@ -179,9 +179,9 @@ def encode_projection(projection: Projection) -> bytes:
     record = {
         "settings": asdict(projection.settings),
         "n_fitted": projection.n_fitted,
-        "factor": item_map.factor,
-        "mean_offset": item_map.mean_offset,
-        "noise": item_map.noise,
+        "factor": basis.factor,
+        "mean_offset": basis.mean_offset,
+        "noise": basis.noise,
         "embedding_factor": None if embeddings is None else embeddings.factor,
     }
     contiguous = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in sorted(arrays.items())}
@@ -197,13 +197,13 @@ def decode_projection(content: bytes, name: str) -> Projection:
         embeddings = None
         if record["embedding_factor"] is not None:
             components = arrays.get("embeddings.components")
-            embeddings = EmbeddingMap(arrays["embeddings.mean"], components, record["embedding_factor"])
-        item_map = ItemMap(
+            embeddings = EmbeddingBasis(arrays["embeddings.mean"], components, record["embedding_factor"])
+        basis = ItemBasis(
             arrays.get("components"), record["factor"], embeddings, record["mean_offset"], record["noise"]
         )
         scales = {
             array.removeprefix("scale."): Scale.of_rows(arrays[array]) for array in arrays if array.startswith("scale.")
         }
-        return Projection(decode_settings(record["settings"]), item_map, record["n_fitted"], scales)
+        return Projection(decode_settings(record["settings"]), basis, record["n_fitted"], scales)
     except (ValueError, TypeError, KeyError, safetensors.SafetensorError) as error:
         raise DamagedError(f"{name} can't be read: {error}") from error
