@@ -45,10 +45,6 @@ class Selection:
     condition: Condition | None = None
     ids: tuple[str, ...] | None = None
 
-    @property
-    def is_everything(self) -> bool:
-        return self.condition is None and self.ids is None
-
 
 EVERYTHING = Selection()
 

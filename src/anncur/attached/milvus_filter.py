@@ -5,10 +5,11 @@ A field that the schema doesn't have is one of the dynamic field, or of a field 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anncur.columns import Value
+from anncur.columns import Comparison, Value
 from anncur.errors import InputError
 from anncur.filters import Among, And, Condition, Exists, Not, Or, Within, fields_of
 
@@ -70,7 +71,8 @@ class MilvusFilter:
                 name = self._name(field)
                 if self._is_array(field):
                     raise InputError(f"Milvus can't compare the values of the list {field!r}; filter by '=' or 'in'")
-                return " and ".join(f"{name} {each.operator} {_literal(each.bound)}" for each in comparisons)
+                whole = self._is_whole(field)
+                return " and ".join(f"{name} {_whole(each) if whole else _compared(each)}" for each in comparisons)
         raise AssertionError(f"no expression for {type(condition).__name__}")
 
     @property
@@ -83,9 +85,11 @@ class MilvusFilter:
         return f"{field} is not null" if self.fields[field].is_nullable else f"not ({self._nothing})"
 
     def _among(self, field: str, values: tuple[Value, ...]) -> str:
-        listed = f"[{', '.join(map(_literal, values))}]"
+        if self._is_whole(field):
+            values = tuple(value for value in values if float(value.value).is_integer())
         if not values:
             return self._nothing
+        listed = f"[{', '.join(map(_literal, values))}]"
         if self._is_array(field):
             return f"array_contains_any({field}, {listed})"
         name = self._name(field)
@@ -96,11 +100,29 @@ class MilvusFilter:
     def _is_array(self, field: str) -> bool:
         return field in self.fields and bool(self.fields[field].element)
 
+    def _is_whole(self, field: str) -> bool:
+        """Whether it has whole numbers, which Milvus compares with no others."""
+        known = self.fields.get(field)
+        return known is not None and (known.element or known.type).startswith("INT")
+
     def _name(self, field: str) -> str:
         return field if field in self.fields else f"{self.json_field}[{json.dumps(field)}]"
+
+
+def _compared(comparison: Comparison) -> str:
+    return f"{comparison.operator} {_literal(comparison.bound)}"
+
+
+def _whole(comparison: Comparison) -> str:
+    """The same for whole numbers: above 7.5 is above 7, and below it is at most 7."""
+    bound = comparison.bound.value
+    if not isinstance(bound, float) or bound.is_integer():
+        return _compared(comparison)
+    return f"{'>' if comparison.operator.startswith('>') else '<='} {math.floor(bound)}"
 
 
 def _literal(value: Value) -> str:
     if value.kind == "boolean":
         return "true" if value.value else "false"
-    return json.dumps(value.value, ensure_ascii=False)
+    is_whole = isinstance(value.value, float) and value.value.is_integer()
+    return json.dumps(int(value.value) if is_whole else value.value, ensure_ascii=False)

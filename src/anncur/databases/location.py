@@ -63,12 +63,6 @@ class Location:
         """One of our own options."""
         return dict(self.options).get(name, default)
 
-    def with_secret_of(self, other: Location | None) -> Location:
-        """The same with the password that another line to the same place had."""
-        if other is None or self.secret or other.url != self.url:
-            return self
-        return Location(self.kind, self.url, self.options, other.secret)
-
     def without_secrets(self, text: object) -> str:
         """What a driver says, in one line, without the password."""
         line = " ".join(str(text).split())

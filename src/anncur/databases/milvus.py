@@ -61,10 +61,6 @@ class Milvus:
                 time.sleep(FIRST_PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def close(self) -> None:
-        """Forget the client."""
-        self._clients.clear()
-
     def _connect(self) -> MilvusClient:
         from pymilvus import MilvusClient
 

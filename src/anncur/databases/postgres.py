@@ -72,11 +72,6 @@ class Postgres:
         except _all_errors() as error:
             self._raise(error)
 
-    def close(self) -> None:
-        """Close the connections that nobody uses."""
-        with self._lock:
-            _close(self._idle, self._pid)
-
     @contextmanager
     def _connection(self, timeout: float) -> Iterator[psycopg.Connection[Any]]:
         if self._pid != os.getpid():  # connections belong to the process that forked
