@@ -116,6 +116,8 @@ class PosteriorSearch:
         query_vectors, means = self._combined()[rows, : self._model.width], self._additive(rows)
         with_offsets = np.hstack([query_vectors, np.ones((len(rows), 1))])
         found = engine.top(with_offsets, size, exclude=exclude, among=self._among)
+        if means.features is None:  # there is no other prior mean than the offset
+            return np.stack([ranked.positions for ranked in found])
         n_both = min(round((1 + BESIDE_ENGINE) * size), len(self._among) - self.scored.shape[1])
         everything = means.of_items(slice(0, len(self._model.offsets)))
         each = zip(np.broadcast_to(everything, (len(rows), everything.shape[1])), found, exclude, strict=True)
