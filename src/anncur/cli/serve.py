@@ -39,7 +39,7 @@ def serve(
     max_running: Annotated[int, typer.Option("--max-running", help="Searches at once.")] = 16,
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Searches that may wait for a place; more are refused with 429.")
-    ] = 32,
+    ] = 16,
     max_budget: Annotated[int, typer.Option("--max-budget", help="The most pairs that a search may ask for.")] = 10_000,
     max_k: Annotated[int, typer.Option("--max-k", help="The most items that a search may ask for.")] = 1_000,
     max_body_mb: Annotated[float, typer.Option("--max-body-mb", help="The largest body of a request.")] = 8.0,

@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from anncur.service.problems import MEDIA_TYPE, ProblemError
 
+NDJSON = "application/x-ndjson"
+
 
 class JsonAnswer(Response):
     """JSON that every client can read: numbers that JSON doesn't have are null."""

@@ -6,7 +6,6 @@ wrong becomes a problem, and a line in the log."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 import time
@@ -34,6 +33,10 @@ HEADERS = {
     b"cache-control": b"no-store",
 }
 CLOSED = 499  # in logs and metrics: the client went away
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer."""
 
 
 @dataclass
@@ -70,8 +73,8 @@ class Edge:
         with span("anncur.request", **{"http.request.method": exchange.method, "anncur.request_id": exchange.id}):
             try:
                 await self._answer(scope, headers, receive, sending)
-            except asyncio.CancelledError:
-                raise
+            except ClientGoneError:
+                pass  # nobody to answer
             except Exception as error:
                 await self._report(error, scope, receive, sending)
             finally:
@@ -159,7 +162,7 @@ def _is_same(shown: bytes, token: bytes | None) -> bool:
 
 
 def _is_write(scope: Scope) -> bool:
-    path = scope["path"]
+    path: str = scope["path"]
     return scope["method"] != "GET" and (path == "/v1/items" or path.startswith("/v1/items/"))
 
 

@@ -4,31 +4,27 @@ Each checks what a schema can't, calls one function, and answers. `reranking.py`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.responses import StreamingResponse
 
 import anncur
 from anncur.items import Item
 from anncur.items import Query as SearchQuery
 from anncur.service import schemas
-from anncur.service.answers import JsonAnswer, as_json
+from anncur.service.answers import NDJSON, JsonAnswer
 from anncur.service.bodies import StrictRoute
 from anncur.service.caps import check_exhaustive, check_filter, check_options
 from anncur.service.documented import problems
-from anncur.service.edge import as_problem
 from anncur.service.metrics import MEDIA_TYPE
 from anncur.service.problems import DRAINING, ProblemError
-from anncur.service.searches import Check, Searching, while_connected
+from anncur.service.searches import Check, LinesAnswer, Searching, while_connected
 from anncur.service.settings import LONGEST_ID, LONGEST_QUERY, MOST_MAPPED, MOST_QUERIES
 from anncur.service.state import exchange_of, service_of
 from anncur.story import label
 from anncur.waiting import AWAITING
 
 API = "v1"
-NDJSON = "application/x-ndjson"
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -83,20 +79,8 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
     check_filter(body.filter)
     check_exhaustive(index.reader.loaded[1], service.settings)
     exchange_of(request).facts |= {"index": index.name, "search_method": "exhaustive", "k": body.k}
-    place = service.checks.place()
-    await place.__aenter__()
-
-    async def lines() -> AsyncIterator[bytes]:
-        try:
-            async for line in Check(index, body).lines(service.settings.max_exhaustive):
-                yield as_json(line) + b"\n"
-        except Exception as error:  # noqa: BLE001  # the answer has begun, and ends with what went wrong
-            problem = as_problem(error).body(exchange_of(request).id)
-            yield as_json({"event": "problem", **problem}) + b"\n"
-        finally:
-            await place.__aexit__(None, None, None)
-
-    return StreamingResponse(lines(), media_type=NDJSON)
+    lines = Check(index, body).lines(service.settings.max_exhaustive)
+    return LinesAnswer(lines, service.checks.place(), exchange_of(request).id)
 
 
 @router.get(

@@ -7,17 +7,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from anncur.errors import ScorerError
+from anncur.errors import AnncurError, ScorerError
 from anncur.items import Item, Query
 from anncur.ranking import Hits
 from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
+from anncur.search.limits import DEFAULT_BUDGET
 from anncur.service.access_log import LOG
+from anncur.service.answers import NDJSON, as_json
 from anncur.service.caps import check_exhaustive
+from anncur.service.edge import ClientGoneError
+from anncur.service.problems import problem_of
 from anncur.service.schemas import ExhaustiveBody, Options
 from anncur.service.served import ServedIndex
 from anncur.service.state import Service, exchange_of
@@ -27,10 +34,6 @@ UNSCORED = "first_guesses"  # in the place of a method's name
 PAIRS_A_STEP = 256  # of an exhaustive check, between two reports of how far it is
 
 T = TypeVar("T")
-
-
-class ClientGoneError(Exception):
-    """Nobody waits for the answer."""
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -102,11 +105,9 @@ class Searching:
 
     def _options(self, deadline_ms: float | None) -> dict[str, Any]:
         body = self.body
-        if body.method == "exhaustive" and body.budget is None:
-            check_exhaustive(self.index.reader.loaded[1], self.service.settings)
         return {
             "k": body.k,
-            "budget": body.budget,
+            "budget": self._budget(),
             "method": body.method,
             "filter": body.filter,
             "target_recall": body.target_recall,
@@ -116,6 +117,16 @@ class Searching:
             "min_score": body.min_score,
             "seed": body.seed,
         }
+
+    def _budget(self) -> int | None:
+        """As it was asked for, or by default no more than this service gives."""
+        body, settings = self.body, self.service.settings
+        if body.budget is not None or body.target_recall is not None:
+            return body.budget
+        if body.method == "exhaustive":
+            check_exhaustive(self.index.reader.loaded[1], settings)
+            return None
+        return min(DEFAULT_BUDGET, settings.max_budget)
 
     def _max_budget(self) -> int | None:
         """A target of recall never costs more than this service gives."""
@@ -202,6 +213,29 @@ class Check:
 
         body = self.body
         return await self.index.reader.asearch(body.query, body.k, most, StepByStep(report), filter=body.filter)
+
+
+class LinesAnswer(StreamingResponse):
+    """Lines of JSON, as long as a place is held for them; the last one tells what went wrong, if something did."""
+
+    def __init__(
+        self, lines: AsyncIterator[dict[str, Any]], place: AbstractAsyncContextManager[float], request_id: str
+    ) -> None:
+        super().__init__(_written(lines, request_id), media_type=NDJSON)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._place:  # refused before the answer begins
+            await super().__call__(scope, receive, send)
+
+
+async def _written(lines: AsyncIterator[dict[str, Any]], request_id: str) -> AsyncIterator[bytes]:
+    try:
+        async for line in lines:
+            yield as_json(line) + b"\n"
+    except AnncurError as error:
+        LOG.warning("an exhaustive search failed: %s", error)
+        yield as_json({"event": "problem", **problem_of(error).body(request_id)}) + b"\n"
 
 
 def _unscored_hit(item: Item) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class ServiceSettings:
 
     tokens: Tokens = field(default_factory=Tokens)
     max_running: int = 16
-    max_waiting: int = 32
+    max_waiting: int = 16
     max_body_bytes: int = 8 * MEGABYTE
     body_seconds: float = 20.0
     max_budget: int = MOST_BUDGET
