@@ -75,6 +75,7 @@ class Overlap:
 
 quick = Overlap()
 gpu = Overlap(0.010, 0.00005)
+sleeper = Overlap(1.0)
 
 
 def true_best(items: Sequence[anncur.Item], query: str, k: int) -> list[str]:

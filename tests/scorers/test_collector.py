@@ -181,7 +181,7 @@ def test_a_deadline_that_comes_before_ones_turn_ends_the_waiting() -> None:
     async def both() -> list[Any]:
         first = asyncio.create_task(ask(scorer, 0))
         await asyncio.sleep(0.01)
-        return await asyncio.gather(first, ask(scorer, 1, 5, Deadline(0.05)), return_exceptions=True)
+        return list(await asyncio.gather(first, ask(scorer, 1, 5, Deadline(0.05)), return_exceptions=True))
 
     first, second = asyncio.run(both())
     assert first == expected(0)

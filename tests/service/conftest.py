@@ -34,21 +34,28 @@ def scorer() -> Overlap:
     return Overlap()
 
 
+def client_of(folder: Path, scorer: Overlap, *, token: str | None = WRITE, **settings: Any) -> TestClient:
+    settings.setdefault("tokens", Tokens(READ.encode(), WRITE.encode()))
+    indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    app = make_app(indexes, ServiceSettings(**settings))
+    return TestClient(app, headers=headers, raise_server_exceptions=False)
+
+
 @pytest.fixture
 def make_client(folder: Path, scorer: Overlap) -> Iterator[MakeClient]:
     """A client of an application with these settings; with a token, unless `token` says otherwise."""
     with ExitStack() as stack:
-
-        def make(*, token: str | None = WRITE, **settings: Any) -> TestClient:
-            settings.setdefault("tokens", Tokens(READ.encode(), WRITE.encode()))
-            indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
-            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            app = make_app(indexes, ServiceSettings(**settings))
-            return stack.enter_context(TestClient(app, headers=headers, raise_server_exceptions=False))
-
-        yield make
+        yield lambda **settings: stack.enter_context(client_of(folder, scorer, **settings))
 
 
 @pytest.fixture
 def client(make_client: MakeClient) -> TestClient:
     return make_client()
+
+
+@pytest.fixture(scope="session")
+def shared_client(built: Path) -> Iterator[TestClient]:
+    """A client for tests that change nothing."""
+    with client_of(built, Overlap()) as found:
+        yield found

@@ -7,7 +7,7 @@ from typing import Any
 from anncur.service.problems import KINDS, MEDIA_TYPE
 
 SCHEMA = {"$ref": "#/components/schemas/ProblemAnswer"}
-EVERYWHERE = (421,)
+EVERYWHERE = (421, 431)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -21,8 +21,16 @@ from anncur.service.access_log import write_line
 from anncur.service.answers import ProblemAnswer
 from anncur.service.bodies import CappedReceive, too_large
 from anncur.service.metrics import Metrics
-from anncur.service.problems import FORBIDDEN, INTERNAL, UNAUTHORIZED, WRONG_HOST, ProblemError, problem_of
-from anncur.service.settings import ServiceSettings, Tokens
+from anncur.service.problems import (
+    FORBIDDEN,
+    INTERNAL,
+    LARGE_HEADERS,
+    UNAUTHORIZED,
+    WRONG_HOST,
+    ProblemError,
+    problem_of,
+)
+from anncur.service.settings import LARGEST_HEADERS, ServiceSettings, Tokens
 from anncur.tracing import span
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -82,6 +90,8 @@ class Edge:
 
     async def _answer(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Sending) -> None:
         settings = self._settings
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > LARGEST_HEADERS:
+            raise ProblemError(LARGE_HEADERS, f"they may have {LARGEST_HEADERS} bytes", headers={"Connection": "close"})
         check_host(headers.get(b"host", b""), settings.hosts)
         if scope["path"] not in self._open_paths:
             check_token(settings.tokens, headers.get(b"authorization", b""), is_write=_is_write(scope))

@@ -16,13 +16,12 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anncur.errors import InputError
-from anncur.service.settings import Tokens
+from anncur.service.settings import LARGEST_HEADERS, Tokens
 from anncur.service.state import Service
 
 HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
 IDLE_SECONDS = 30  # of a connection between requests
 MOST_CONNECTIONS = 1_000
-LARGEST_HEADERS = 32 * 1024
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -86,6 +85,7 @@ class DrainingServer(uvicorn.Server):
         """A signal to stop."""
         self._service.is_draining = True
         super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # which would be raised again at the end: that it was asked for is no failure
 
 
 class PatientProtocol(H11Protocol):
@@ -118,6 +118,16 @@ class PatientProtocol(H11Protocol):
             self._stop_timer()
         elif self._header_timer is None:
             self._expect_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP. If a request was being read, its application has nobody to answer any more."""
+        if self._is_answering():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        super().send_400_response(msg)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

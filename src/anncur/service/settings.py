@@ -30,6 +30,7 @@ DEEPEST_FILTER = 16
 LARGEST_FILTER = 2_000  # values and keys
 LONGEST_DEADLINE_MS = 600_000
 MOST_MAPPED = 5_000
+LARGEST_HEADERS = 32 * 1024  # bytes
 
 
 @dataclass(frozen=True)
