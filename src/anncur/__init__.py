@@ -40,6 +40,7 @@ from anncur.errors import (
     UnstableScorerWarning,
 )
 from anncur.index.index import Index, IndexInfo
+from anncur.index.item_map import MapSample
 from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
 from anncur.planning.suitability import Suitability, TuningReport
 from anncur.progress import Progress, ProgressLike
@@ -57,6 +58,7 @@ from anncur.search.axn import Axn
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.search.methods import Exhaustive, Rerank
 from anncur.search.posterior import Posterior
+from anncur.story import Story
 
 __version__ = "0.2.0"
 
@@ -101,6 +103,7 @@ __all__ = [
     "Judge",
     "Knowledge",
     "LockedError",
+    "MapSample",
     "Method",
     "PairScorer",
     "Posterior",
@@ -129,6 +132,7 @@ __all__ = [
     "ScorerRefusedError",
     "SpendCapError",
     "StorageError",
+    "Story",
     "Suitability",
     "TextTooLongError",
     "TruncationWarning",

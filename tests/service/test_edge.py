@@ -224,6 +224,16 @@ def test_paths_and_methods_that_there_arent_are_problems(client: TestClient) -> 
     assert problem(client.get("/v1/indexes/others/map")).type.endswith("unknown-index")
 
 
+def test_parameters_that_nobody_knows_are_refused(client: TestClient) -> None:
+    for method, path in (
+        ("DELETE", "/v1/items/a?other=1"),
+        ("GET", "/v1/indexes/things/map?m=1"),
+        ("POST", "/v1/search?k=1"),
+    ):
+        assert problem(client.request(method, path, json=SEARCH)).type.endswith("invalid-request")
+    assert client.get("/livez?probe=1").status_code == 200
+
+
 def test_a_plain_request_id_is_kept_and_others_are_replaced(client: TestClient) -> None:
     assert client.get("/version", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
     for odd in ("a b", "a\tb", "ä", "x" * 65, '"}'):

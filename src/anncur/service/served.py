@@ -40,7 +40,7 @@ class ServedIndex:
 
     @classmethod
     def open(
-        cls, name: str, path: Path, scorer: ScorerLike, *, refresh_seconds: float = REFRESH_SECONDS
+        cls, name: str, path: str | Path, scorer: ScorerLike, *, refresh_seconds: float = REFRESH_SECONDS
     ) -> ServedIndex:
         """Open the index of a folder with its scorer, whose requests all searches share."""
         shared = load_scorer(scorer, shares_requests=True)
