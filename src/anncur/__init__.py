@@ -67,14 +67,20 @@ logging.getLogger("anncur").addHandler(logging.NullHandler())
 if TYPE_CHECKING:
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
+    from anncur.service.app import make_service
+    from anncur.service.settings import AccessTokens, ServiceSettings
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "AccessTokens": "anncur.service.settings",
     "BuildPlan": "anncur.planning.plan",
     "Judge": "anncur.scorers.http.judge",
+    "ServiceSettings": "anncur.service.settings",
+    "make_service": "anncur.service.app",
     "plan": "anncur.planning.plan",
 }
 
 __all__ = [
+    "AccessTokens",
     "Adacur",
     "Anncur",
     "AnncurError",
@@ -130,6 +136,7 @@ __all__ = [
     "ScorerLike",
     "ScorerOutputError",
     "ScorerRefusedError",
+    "ServiceSettings",
     "SpendCapError",
     "StorageError",
     "Story",
@@ -141,6 +148,7 @@ __all__ = [
     "UnstableScorerWarning",
     "load_sample",
     "load_scorer",
+    "make_service",
     "plan",
     "read_items",
     "read_queries",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,12 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import anncur
+from anncur.scorers.base import ScorerLike
 from anncur.service import page, reranking, routes
 from anncur.service.answers import ProblemAnswer
 from anncur.service.edge import Edge
 from anncur.service.problems import INVALID, NOT_ALLOWED, NOT_FOUND, ProblemError
 from anncur.service.schemas import ProblemAnswer as ProblemSchema
-from anncur.service.served import ServedIndexes
+from anncur.service.served import ServedIndex, ServedIndexes
 from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
 
@@ -26,6 +28,17 @@ with contextlib.suppress(ModuleNotFoundError):
     import opentelemetry.trace  # noqa: F401  # so that `tracing.py` finds it
 
 SUMMARY = "Find the items that a scorer likes best, without scoring them all."
+
+
+def make_service(
+    indexes: Mapping[str, str | Path], scorer: ScorerLike | None = None, *, settings: ServiceSettings | None = None
+) -> FastAPI:
+    """An ASGI application over folders of indexes, by the names that requests call them; the first is the default.
+
+    `scorer` is that of all of them; by default each has the one that it remembers. Without `settings` there are no
+    tokens: whoever reaches it may search, and nobody may change items. Needs the extra `serve`."""
+    opened = (ServedIndex.open(name, path, scorer) for name, path in indexes.items())
+    return make_app(ServedIndexes(opened), settings)
 
 
 def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) -> FastAPI:
