@@ -173,15 +173,11 @@ def test_a_body_must_say_that_it_is_json(client: TestClient) -> None:
 
 def test_a_body_over_the_cap_is_cut_off_while_it_comes_in(make_client: MakeClient) -> None:
     client = make_client(max_body_bytes=MEGABYTE)
-    n_sent = 0
 
-    def endless() -> Iterator[bytes]:
-        nonlocal n_sent
-        for _ in range(10_000):
-            n_sent += 1
-            yield b" " * 65536
+    def without_length() -> Iterator[bytes]:
+        yield from [b" " * 65536] * 20
 
-    assert problem(client.post("/v1/search", content=endless(), headers=JSON)).type.endswith("too-large")
+    assert problem(client.post("/v1/search", content=without_length(), headers=JSON)).type.endswith("too-large")
     told = client.post("/v1/search", content=b" " * (MEGABYTE + 1), headers=JSON)
     assert problem(told).type.endswith("too-large")
 
