@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -218,3 +220,24 @@ def test_searches_share_requests_and_keep_their_own_budgets() -> None:
     assert any(len(set(request)) > 3 for request in recorder.requests)
     alone = [index.search(str(query), k=3, budget=10 + query) for query in range(8)]
     assert [hits.ids for hits in answers] == [hits.ids for hits in alone]
+
+
+def test_a_fork_begins_with_an_empty_queue() -> None:
+    scorer = shared(Recorder(seconds=0.3))
+
+    async def ask_and_fork() -> int:
+        first = asyncio.create_task(ask(scorer, 0))
+        await asyncio.sleep(0.05)  # its request is under way
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, in later versions of Python
+            child = os.fork()
+        if not child:
+            try:
+                found = scorer.score(anncur.Query("1"), ITEMS[:5]).tolist()
+                os._exit(0 if found == expected(1) else 1)
+            finally:
+                os._exit(2)
+        await first
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert asyncio.run(asyncio.wait_for(ask_and_fork(), 20)) == 0
