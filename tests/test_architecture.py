@@ -13,9 +13,10 @@ SOURCE = Path(anncur.__file__).parent
 
 LAYERS = [
     ["errors"],
-    ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
+    ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "tracing", "waiting"],
     ["filters", "items"],
-    ["ranking", "tokens"],
+    ["story", "tokens"],
+    ["ranking"],
     ["candidates", "databases", "item_scores"],
     ["vectors"],
     ["datasets", "models"],
@@ -34,6 +35,7 @@ LAYERS = [
     ["evaluation"],
     ["reproduction"],
     ["__init__"],
+    ["service"],
     ["cli"],
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -44,6 +44,7 @@ from anncur.errors import (
     UnstableScorerWarning,
 )
 from anncur.index.index import Index, IndexInfo
+from anncur.index.item_map import MapSample
 from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
 from anncur.planning.suitability import Suitability, TuningReport
 from anncur.progress import Progress, ProgressLike
@@ -61,6 +62,7 @@ from anncur.search.axn import Axn
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.search.methods import Exhaustive, Rerank
 from anncur.search.posterior import Posterior
+from anncur.story import Story
 
 __version__ = "0.2.0"
 
@@ -71,19 +73,25 @@ if TYPE_CHECKING:
     from anncur.planning.cluster import Cluster, ClusterPlan, plan_cluster
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
+    from anncur.service.app import make_service
+    from anncur.service.settings import AccessTokens, ServiceSettings
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "AccessTokens": "anncur.service.settings",
     "Attached": "anncur.attached.attach",
     "BuildPlan": "anncur.planning.plan",
     "Cluster": "anncur.planning.cluster",
     "ClusterPlan": "anncur.planning.cluster",
     "Judge": "anncur.scorers.http.judge",
     "attach": "anncur.attached.attach",
+    "ServiceSettings": "anncur.service.settings",
+    "make_service": "anncur.service.app",
     "plan": "anncur.planning.plan",
     "plan_cluster": "anncur.planning.cluster",
 }
 
 __all__ = [
+    "AccessTokens",
     "Adacur",
     "Anncur",
     "AnncurError",
@@ -118,6 +126,7 @@ __all__ = [
     "Judge",
     "Knowledge",
     "LockedError",
+    "MapSample",
     "Method",
     "PairScorer",
     "Posterior",
@@ -145,8 +154,10 @@ __all__ = [
     "ScorerLike",
     "ScorerOutputError",
     "ScorerRefusedError",
+    "ServiceSettings",
     "SpendCapError",
     "StorageError",
+    "Story",
     "Suitability",
     "TextTooLongError",
     "TruncationWarning",
@@ -156,6 +167,7 @@ __all__ = [
     "attach",
     "load_sample",
     "load_scorer",
+    "make_service",
     "plan",
     "plan_cluster",
     "read_items",

@@ -13,6 +13,7 @@ import numpy as np
 from anncur.arrays import NO_POSITIONS, FloatVector, Positions, Selector
 from anncur.errors import InputError
 from anncur.items import Item, Query
+from anncur.story import Story
 
 SHOWN = 3  # hits in a repr
 
@@ -27,15 +28,35 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """What a method knew when it proposed some items, beside their score estimates.
+
+    Prior means are the estimates before anything was scored, spreads the standard deviations of the estimates; both
+    are None where the scale of scores isn't known yet. `estimated_recall` is that of what was scored before."""
+
+    prior_means: FloatVector | None
+    spreads: FloatVector | None
+    estimated_recall: float | None
+
+    def take(self, places: Positions) -> Explanation:
+        """Of some of the items."""
+        prior_means = None if self.prior_means is None else self.prior_means[places]
+        spreads = None if self.spreads is None else self.spreads[places]
+        return Explanation(prior_means, spreads, self.estimated_recall)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Round:
     """One round of a search: the items that were scored, their score estimates, and their exact scores.
 
-    `is_exploring` marks items that were drawn at random, for the query log."""
+    `is_exploring` marks items that were drawn at random, for the query log. `explanation` is there where it was asked
+    for and the method gives one."""
 
     positions: Positions
     guesses: FloatVector | None  # None where the method chose without estimates, as for fixed anchors
     exact_scores: FloatVector
     is_exploring: bool = False
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +65,9 @@ class Hits(Sequence[Hit]):
 
     `calls` counts the pairs that were scored, `cached_calls` those of them that a cache had and nobody paid for, and
     `n_requests` the requests that held some of the others. `is_partial` marks an answer that budget or deadline cut
-    short. `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round."""
+    short. `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round,
+    `index_version` is the version of the index that was searched, and `story` tells how the items were found, where
+    that was asked for."""
 
     hits: tuple[Hit, ...]
     query: Query
@@ -56,6 +79,8 @@ class Hits(Sequence[Hit]):
     trace: tuple[Round, ...] = field(default=(), compare=False)
     cached_calls: int = field(default=0, compare=False)
     n_requests: int = field(default=0, compare=False)
+    index_version: int | None = field(default=None, compare=False)
+    story: Story | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -107,6 +132,7 @@ class Hits(Sequence[Hit]):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: `hits`, `calls`, `seconds`, `estimated_recall`, and what else describes the answer."""
+        told = {} if self.story is None else {"story": self.story.to_dict()}
         return {
             "query": self.query.marked_text,
             "method": self.method,
@@ -118,6 +144,8 @@ class Hits(Sequence[Hit]):
             "seconds": self.seconds,
             "is_partial": self.is_partial,
             "estimated_recall": self.estimated_recall,
+            "index_version": self.index_version,
+            **told,
         }
 
 

@@ -27,7 +27,7 @@ from anncur.errors import (
     SpendCapError,
 )
 from anncur.scorers.cache import ScoreCache
-from anncur.scorers.guard import Deadline
+from anncur.scorers.pace import Deadline
 from anncur.scorers.rules import CallRules
 from anncur.waiting import Blocking
 

@@ -11,8 +11,9 @@ import pytest
 import anncur
 from anncur.arrays import FloatVector, Positions
 from anncur.errors import BudgetError, DeadlineError, ScorerError, SpendCapError
-from anncur.scorers.guard import Deadline, GuardedScorer
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
+from anncur.scorers.pace import Deadline
 from anncur.scorers.payment import Payments
 from anncur.waiting import run
 

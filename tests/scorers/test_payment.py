@@ -20,8 +20,8 @@ from anncur.errors import (
     TextTooLongError,
 )
 from anncur.scorers.base import Pair
-from anncur.scorers.guard import Deadline
 from anncur.scorers.meter import Meter
+from anncur.scorers.pace import Deadline
 from anncur.scorers.payment import Payments
 from anncur.waiting import run
 

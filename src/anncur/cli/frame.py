@@ -9,6 +9,7 @@ import functools
 import io
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,6 +22,15 @@ from anncur.errors import AnncurError
 from anncur.progress import Lines, ProgressDisplay, display_for, json_line
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, and progress as JSON lines.")]
+# sequences that move the cursor, colour, set titles or write to the clipboard, as ECMA-48 has them
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # and overrides of direction
+_C1 = re.compile(r"[\x7f-\x9f]")
+
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -57,7 +67,13 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print one JSON object as the result."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    sys.stdout.write(_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", written) + "\n")  # JSON escapes the others itself
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal but show: without escape sequences and other controls."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def show_progress(*, as_json: bool) -> ProgressDisplay:
@@ -70,5 +86,5 @@ def _fail(message: str, code: int, *, debug: bool) -> None:
         traceback.print_exc()
     out = Console(stderr=True, highlight=False, soft_wrap=True)
     out.print("[bold red]error:[/]", end=" ")
-    out.print(" ".join(message.split()), markup=False)
+    out.print(printable(" ".join(message.split())), markup=False)
     raise typer.Exit(code)

@@ -17,6 +17,7 @@ from anncur.cli.link import link
 from anncur.cli.maintain import calibrate, compact, gc, info, learn, tune, verify
 from anncur.cli.plan import plan
 from anncur.cli.search import search
+from anncur.cli.serve import serve
 from anncur.cli.train import distill, train
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ for command in (
     plan,
     build,
     search,
+    serve,
     add,
     upsert,
     remove,

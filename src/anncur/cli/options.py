@@ -155,6 +155,7 @@ def scorer_from(
     threads: int | None = None,
     rules: Sequence[str] | None = None,
     cache: Path | None = None,
+    shares_requests: bool | None = None,
 ) -> GuardedScorer:
     """Load a scorer by its name; modules in the current folder count."""
     import_from_here()
@@ -165,6 +166,7 @@ def scorer_from(
         max_calls=max_calls,
         threads=threads,
         cache=cache,
+        shares_requests=shares_requests,
         **_parsed_rules(rules or ()),
     )
 
@@ -198,11 +200,16 @@ def open_index(
     import_from_here()
     if retries is None and max_calls is None and threads is None and not rules and cache is None:
         return Index.open(path, scorer or None, **options)  # which loads it when it is needed
+    loaded = scorer_of(path, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rules, cache=cache)
+    return Index.open(path, loaded, **options)
+
+
+def scorer_of(path: Path, scorer: str | None, **options: Any) -> GuardedScorer:
+    """The scorer of an index, by name or as the index remembers it; `options` are those of `scorer_from`."""
     name = scorer or Index.open(path, check=False).info.scorer_name
     if not name:
         raise InputError(f"{path} was built with a scorer that has no name to load it by; pass --scorer")
-    loaded = scorer_from(name, retries=retries, max_calls=max_calls, threads=threads, rules=rules, cache=cache)
-    return Index.open(path, loaded, **options)
+    return scorer_from(name, **options)
 
 
 def read_embeddings(path: Path | None) -> NDArray[Any] | None:

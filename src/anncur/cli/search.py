@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from anncur.cli.frame import DebugOption, JsonOption, console, print_json, show_progress
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json, printable, show_progress
 from anncur.cli.options import (
     AddressOption,
     CacheOption,
@@ -223,7 +223,8 @@ def _summarise(out: Path, answers: Sequence[Hits], *, as_json: bool) -> None:
 def _show(out: Console, hits: Hits, k: int) -> None:
     for hit in hits:
         text = " ".join(hit.item.full_text.replace("\n", ": ", 1).split())
-        out.print(f"{hit.score:9.4f}  {hit.id}  {text}", markup=False, no_wrap=True, overflow="ellipsis")
+        line = printable(f"{hit.score:9.4f}  {hit.id}  {text}")
+        out.print(line, markup=False, no_wrap=True, overflow="ellipsis")
     cut = ", cut short" if hits.is_partial else ""
     found = "" if hits.estimated_recall is None else f", about {hits.estimated_recall:.0%} of the true top {k} found"
     out.print(f"{_counted(hits.calls)} in {hits.seconds:.2f} s{cut}{found}", style="dim")

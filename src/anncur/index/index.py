@@ -25,6 +25,7 @@ from anncur.index.encoding import without_arrays
 from anncur.index.filtering import Filter
 from anncur.index.folder import FolderBackend
 from anncur.index.folder_build import build_in_folder
+from anncur.index.item_map import MapSample, sample_map
 from anncur.index.memory import MemoryBackend, build_in_memory
 from anncur.index.scorer import IndexScorer, cache_file
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
@@ -370,6 +371,7 @@ class Index:
         deadline_ms: float | None = None,
         min_score: float | None = None,
         seed: int = 0,
+        explain: bool = False,
     ) -> Hits:
         """The k items that the scorer likes best for a query, found with at most `budget` pairs.
 
@@ -382,11 +384,12 @@ class Index:
         waits for the scorer: one with latency gets as many as take three times as long as all pairs at once, unless
         `max_rounds` allows more, or fewer. No request, but the first, is started that wouldn't be answered within
         `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with that score or a
-        better one are returned, and the search ends when no other is likely to be left. If the search fails, the
+        better one are returned, and the search ends when no other is likely to be left. With `explain`, the answer's
+        `story` tells what was scored in each round, and what was known of it before. If the search fails, the
         exception's `kept` holds the hits so far."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with one_kept():
-            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
+            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter, explain)
             return run(self._search(request, BLOCKING))[0]
 
     def search_many(
@@ -436,6 +439,7 @@ class Index:
         deadline_ms: float | None = None,
         min_score: float | None = None,
         seed: int = 0,
+        explain: bool = False,
     ) -> Hits:
         """The same as `search`, for callers that await.
 
@@ -443,7 +447,7 @@ class Index:
         is cancelled, no other request is started."""
         limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
         with one_kept():
-            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter)
+            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter, explain)
             return (await self._search(request, AWAITING))[0]
 
     async def asearch_many(
@@ -467,6 +471,17 @@ class Index:
         with showing(progress) as shown:
             request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
             return await self._search(request, AWAITING)
+
+    def first_guesses(self, query: QueryLike, k: int = 10, *, filter: Filter | None = None) -> list[Item]:
+        """The items that are best by what is known before the scorer is asked, best first: what a search scores first.
+
+        For when the scorer can't be had. Costs no pairs."""
+        return self._searcher.first_guesses(self._version.for_search(), as_query(query), k, filter)
+
+    def map_items(self, n_items: int = 1000) -> MapSample:
+        """Items at random, at most `n_items`, on a map of two principal components of what searches know of items."""
+        snapshot = self._current()
+        return sample_map(snapshot, whole_number("n_items", n_items, least=1), self._searcher.item_map(snapshot))
 
     def expected_recall(self, k: int = 10, budget: int = DEFAULT_BUDGET) -> float | None:
         """The mean recall that "posterior" had on held-out anchor queries, or on those that it was calibrated on.
@@ -505,6 +520,12 @@ class Index:
         contents = self._backend.contents()
         fields = {name: getattr(contents, name) for name in Contents.__dataclass_fields__}
         return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report)
+
+    @property
+    def loaded(self) -> tuple[int, int]:
+        """The version that searches use now, and the number of its items; reads no files once one is loaded."""
+        snapshot = self._current()
+        return snapshot.version, len(snapshot.items)
 
     def __len__(self) -> int:
         return len(self.items)

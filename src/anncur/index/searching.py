@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from anncur.arrays import FloatMatrix
+from anncur.caching import Cache
 from anncur.candidates import Candidates
 from anncur.errors import AnncurWarning, ScorerError, StorageError
 from anncur.index.backend import Backend
 from anncur.index.build import keeping
 from anncur.index.filtering import Filter
-from anncur.items import Items, Query
+from anncur.index.item_map import ItemMap
+from anncur.index.snapshot import Snapshot
+from anncur.items import Item, Items, Query
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress
 from anncur.ranking import Hit, Hits, Round
@@ -29,8 +33,10 @@ from anncur.search.base import Knowledge, Method, QueryBlock
 from anncur.search.limits import Limits
 from anncur.search.loop import Run, expect_noise, explore, n_explored, n_repeated, repeat_best, run_rounds
 from anncur.search.methods import as_method
+from anncur.search.posterior import Posterior
 from anncur.search.schedule import Schedule
 from anncur.storage.query_log import LoggedSearch
+from anncur.story import ScoredItem, Story, StoryRound
 from anncur.waiting import Waiting
 
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
@@ -86,6 +92,7 @@ class SearchRequest:
     seed: int
     progress: Progress
     filter: Filter | None = None
+    explain: bool = False
 
 
 class Searcher:
@@ -105,6 +112,23 @@ class Searcher:
         self._watch = watch
         self._log_settings = log_settings
         self._takes_masks = takes_masks
+        self._maps: Cache[ItemMap] = Cache()
+
+    def item_map(self, snapshot: Snapshot) -> ItemMap:
+        """The map of a version, made once."""
+        return self._maps.get(snapshot.version, partial(ItemMap.of, snapshot))
+
+    def first_guesses(self, snapshot: Snapshot, query: Query, k: int, filter: Filter | None) -> list[Item]:
+        """What the method posterior would score first, best first."""
+        among = snapshot.candidates(filter, takes_masks=self._takes_masks)
+        k = min(whole_number("k", k, least=1), len(among))
+        if not k:
+            return []
+        block = QueryBlock([query], k=k, budget=k, passing=among.passing)
+        rounds = Posterior(n_initial=k).rounds(block, snapshot.knowledge)
+        proposal = next(rounds)[0]
+        rounds.close()
+        return snapshot.items.take(proposal.positions)
 
     async def search(
         self, snapshot: Searched, scorer: GuardedScorer, request: SearchRequest, waiting: Waiting
@@ -137,6 +161,7 @@ class Searcher:
                     noise=scorer.noise.variance,
                     noise_share=scorer.noise.share,
                     passing=among.passing,
+                    explains=request.explain,
                 )
                 failures += await self._search_block(
                     snapshot, scorer, block, method, payments=payments, answers=answers
@@ -178,10 +203,18 @@ class Searcher:
                 if again is not None and not meter.n_cached:
                     scorer.noise.observe_again(*again)
             found = partial(_hits, snapshot=snapshot, block=block, method=method, sign=scorer.sign, seconds=seconds)
-            answers.extend(await payments.waiting.finish(lambda: [found(run) for run in runs]))
+            answers.extend(await payments.waiting.finish(self._answers, runs, found, snapshot, block.explains))
             if self._backend is not None and self._log_settings.log_queries:
                 await self._log(runs, snapshot, payments.waiting)
         return [run.meter.failure for run in runs if run.meter.failure is not None]
+
+    def _answers(
+        self, runs: Sequence[Run], found: Callable[[Run], Hits], snapshot: Searched, explains: bool
+    ) -> list[Hits]:
+        answers = [found(run) for run in runs]
+        if not explains or not isinstance(snapshot, Snapshot):
+            return answers
+        return [_with_story(hits, snapshot=snapshot, item_map=self.item_map(snapshot)) for hits in answers]
 
     async def _log(self, runs: Sequence[Run], snapshot: Searched, waiting: Waiting) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
@@ -220,7 +253,34 @@ def _hits(run: Run, *, snapshot: Searched, block: QueryBlock, method: Method, si
         is_partial=_is_partial(run, block, method, n_items),
         estimated_recall=run.estimated_recall,
         trace=() if method.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
+        index_version=snapshot.version,
     )
+
+
+def _with_story(hits: Hits, *, snapshot: Snapshot, item_map: ItemMap) -> Hits:
+    """The same with what happened in each round; the recall after a round is what the next one began with."""
+    known = [step.explanation for step in hits.trace if not step.is_exploring][1:]
+    recalls = [None if each is None else each.estimated_recall for each in known]
+    after = iter([*recalls, hits.estimated_recall])
+    rounds = (
+        StoryRound(
+            _scored_items(step, snapshot.items.take(step.positions), item_map.at(step.positions)),
+            hits.estimated_recall if step.is_exploring else next(after),
+            step.is_exploring,
+        )
+        for step in hits.trace
+    )
+    return replace(hits, story=Story(tuple(rounds)))
+
+
+def _scored_items(step: Round, items: Sequence[Item], places: FloatMatrix) -> tuple[ScoredItem, ...]:
+    known, unknown = step.explanation, [None] * len(items)
+    priors = unknown if known is None or known.prior_means is None else known.prior_means.tolist()
+    spreads = unknown if known is None or known.spreads is None else known.spreads.tolist()
+    is_off_scale = known is not None and known.spreads is None  # estimates before any score, in no unit of scores
+    means = unknown if step.guesses is None or is_off_scale else step.guesses.tolist()
+    each = zip(items, priors, means, spreads, step.exact_scores.tolist(), map(tuple, places.tolist()), strict=True)
+    return tuple(ScoredItem(*values) for values in each)
 
 
 def _is_partial(run: Run, block: QueryBlock, method: Method, n_items: int) -> bool:
@@ -235,4 +295,7 @@ def _is_partial(run: Run, block: QueryBlock, method: Method, n_items: int) -> bo
 
 def _in_scorers_terms(step: Round, sign: float) -> Round:
     guesses = None if step.guesses is None else sign * step.guesses
-    return replace(step, guesses=guesses, exact_scores=sign * step.exact_scores)
+    known = step.explanation
+    if known is not None and known.prior_means is not None:
+        known = replace(known, prior_means=sign * known.prior_means)
+    return replace(step, guesses=guesses, exact_scores=sign * step.exact_scores, explanation=known)

@@ -31,38 +31,18 @@ from anncur.items import Item, Query
 from anncur.scorers.answers import checked_scores, described_pairs
 from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
 from anncur.scorers.cache import ScoreCache
+from anncur.scorers.collector import Order, Room
 from anncur.scorers.limits import Shared
 from anncur.scorers.noise import Noise
-from anncur.scorers.pace import Pace
+from anncur.scorers.pace import Deadline, Pace
 from anncur.scorers.rules import CallRules
+from anncur.tracing import span
 from anncur.waiting import BLOCKING, Waiting, is_async, run
 
 LOG = logging.getLogger("anncur")
 NOT_WORTH_RETRYING = (SpendCapError, FingerprintError, ScorerRefusedError, RequestTooLargeError)
 LONGEST_ASKED = 600.0  # seconds that a scorer may ask to wait before the next try
 PREPARED_AT_ONCE = 2048  # items; enough for a tokeniser to use its threads well
-
-
-class Deadline:
-    """A moment after which no more requests are started."""
-
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._end = clock() + seconds
-
-    @property
-    def seconds_left(self) -> float:
-        """Below zero once it has passed."""
-        return self._end - self._clock()
-
-    def check(self) -> None:
-        """Refuse to continue after it."""
-        if self.seconds_left <= 0:
-            raise DeadlineError("the deadline has passed")
-
-    def extend(self, seconds: float) -> None:
-        """Let it come later."""
-        self._end += seconds
 
 
 class GuardedScorer:
@@ -179,6 +159,13 @@ class GuardedScorer:
 
     async def ask(self, pairs: Sequence[Pair], *, waiting: Waiting, deadline: Deadline | None = None) -> FloatVector:
         """The exact scores of the pairs of one request: a finite float64 each, higher is better."""
+        if self.rules.shares_requests and self.mixes_queries:
+            order = Order(pairs, deadline)
+            room = Room(self.most_pairs, self.rules.at_once, self.pace)
+            return await self._shared.collector.ask(order, self._ask_alone, room=room, waiting=waiting)
+        return await self._ask_alone(pairs, waiting, deadline)
+
+    async def _ask_alone(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
         try:
             return await self._ask(pairs, waiting, deadline)
         except TextTooLongError:
@@ -228,7 +215,8 @@ class GuardedScorer:
             await self._shared.limits.keep(passing, waiting, at_most=_seconds_left(deadline))
             self._shared.spend.add(len(pairs), cap=self.rules.max_calls, fingerprint=self.fingerprint)
             started = time.perf_counter()
-            with self._foreign(f"on {described_pairs(pairs)}", remedy):
+            asking = span("anncur.scorer_request", **{"anncur.pairs": len(pairs)})
+            with asking, self._foreign(f"on {described_pairs(pairs)}", remedy):
                 answer = await waiting.call(*self._asking(pairs))
                 if isinstance(answer, Iterator):
                     answer = list(answer)  # here, because a generator fails only when it is asked

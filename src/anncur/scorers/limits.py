@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from anncur.errors import DeadlineError, SpendCapError
 from anncur.scorers.answers import pair_or_pairs
+from anncur.scorers.collector import Collector
 from anncur.scorers.noise import Noise
 from anncur.scorers.pace import Pace
 from anncur.waiting import Signal, Waiting
@@ -33,6 +34,7 @@ class Shared:
         self.pace = Pace()
         self.noise = Noise()
         self.slots = Slots()
+        self.collector = Collector()
         self.limits = RateLimits()
         self.most_pairs: float = math.inf  # in a request; fewer after one was too large
 

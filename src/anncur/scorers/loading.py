@@ -17,6 +17,8 @@ from anncur.scorers.cache import ScoreCache
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.rules import CallRules
 
+SHARED_BATCH = 512  # pairs of a request that searches share, where neither scorer nor user says how many
+
 
 def load_scorer(
     source: ScorerLike,
@@ -30,6 +32,7 @@ def load_scorer(
     requests_per_minute: float | None = None,
     pairs_per_minute: float | None = None,
     repeats: int | None = None,
+    shares_requests: bool | None = None,
     cache: str | Path | ScoreCache | None = None,
     fingerprint: str | None = None,
     threads: int | None = None,
@@ -41,19 +44,20 @@ def load_scorer(
     anncur; an .onnx file that `anncur export` wrote; a folder that `anncur train` wrote; the name or folder of a
     CrossEncoder of sentence-transformers; or an endpoint such as `"cohere:MODEL"`, `"tei:http://…"` or
     `"judge:MODEL@URL"`. Unless `higher_is_better` is given, the scorer's own attribute of that name counts, else
-    True. `batch_size` is the most pairs in one request, by default the scorer's own or 128. For paid or flaky
-    scorers: a request that raises, or answers with something other than numbers, is tried again `retries` times (0),
-    first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the pairs that the
-    scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most requests at once in
-    all searches of the process (unless given, one in each search), and `requests_per_minute` and `pairs_per_minute` are
-    kept ahead of time. `cache` is a file that keeps every score that was ever paid for, so that it isn't paid for
-    again. A scorer that answers
-    differently to the same pair, such as a judge that samples, is asked `repeats` times (1) for the best items of a
-    search, within its budget, and the mean counts. `fingerprint` names the scorer, in the place of
-    its own fingerprint or qualified name: stored scores are only ever mixed with those of a scorer of the same
-    fingerprint. Of a scorer that was loaded before, what is not given stays, and what it was asked for counts.
-    `threads` are those of a model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default
-    one for each core that this process may use; scores don't depend on them."""
+    True. `batch_size` is the most pairs in one request, by default the scorer's own, or 128 (512 in shared requests).
+    For paid or flaky scorers: a request that raises, or answers with something other than numbers, is tried again
+    `retries` times (0), first after `retry_wait` seconds (0.5) and then twice as long each time; `max_calls` caps the
+    pairs that the scorer is asked for in all, retries included. For scorers that wait: `concurrency` is the most
+    requests at once in all searches of the process (unless given, one in each search), and `requests_per_minute` and
+    `pairs_per_minute` are kept ahead of time. With `shares_requests`, searches that run at the same time share requests
+    to a scorer that takes pairs of several queries: what comes in while a request is under way goes into the next one.
+    `cache` is a file that keeps every score that was ever paid for, so that it isn't paid for again. A scorer that
+    answers differently to the same pair, such as a judge that samples, is asked `repeats` times (1) for the best items
+    of a search, within its budget, and the mean counts. `fingerprint` names the scorer, in the place of its own
+    fingerprint or qualified name: stored scores are only ever mixed with those of a scorer of the same fingerprint. Of
+    a scorer that was loaded before, what is not given stays, and what it was asked for counts. `threads` are those of a
+    model that ONNX Runtime runs (the built-in one, .onnx files, folders of BERTs): by default one for each core that
+    this process may use; scores don't depend on them."""
     given = {
         "higher_is_better": higher_is_better,
         "batch_size": batch_size,
@@ -64,6 +68,7 @@ def load_scorer(
         "requests_per_minute": requests_per_minute,
         "pairs_per_minute": pairs_per_minute,
         "repeats": repeats,
+        "shares_requests": shares_requests,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if threads is not None:
@@ -83,6 +88,8 @@ def load_scorer(
         own = getattr(found, rule, None)
         if isinstance(own, int) and own >= least:
             changes.setdefault(rule, own)
+    if shares_requests:
+        changes.setdefault("batch_size", SHARED_BATCH)
     name = str(source) if isinstance(source, (str, Path)) else ""
     return GuardedScorer(
         as_scorer(found),

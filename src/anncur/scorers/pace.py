@@ -1,17 +1,43 @@
-"""How fast a scorer answers.
+"""How fast a scorer answers, and how much time there is.
 
 A request takes `latency + pairs x seconds per pair`; both are estimated from the requests so far."""
 
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
+from collections.abc import Callable
 
 import numpy as np
+
+from anncur.errors import DeadlineError
 
 DECAY = 0.9  # weight of what was known before each new request
 SAME_SIZE = 1e-3  # variance of sizes, in squared sizes, up to which they tell nothing of latency
 OUTLIER = 3.0  # times the expected time
+
+
+class Deadline:
+    """A moment after which no more requests are started."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Below zero once it has passed."""
+        return self._end - self._clock()
+
+    def check(self) -> None:
+        """Refuse to continue after it."""
+        if self.seconds_left <= 0:
+            raise DeadlineError("the deadline has passed")
+
+    def extend(self, seconds: float) -> None:
+        """Let it come later."""
+        self._end += seconds
 
 
 class Pace:

@@ -27,8 +27,9 @@ from anncur.errors import (
 )
 from anncur.items import Items, Query
 from anncur.scorers.base import Pair
-from anncur.scorers.guard import Deadline, GuardedScorer
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
+from anncur.scorers.pace import Deadline
 from anncur.waiting import BLOCKING, Job, Waiting, run
 
 FIRST_TIMED_BATCH = 8  # pairs; small, because before it nothing is known of the scorer's pace
@@ -45,8 +46,18 @@ async def answer_again(
     scorer: GuardedScorer, query: Query, items: Items, positions: Positions, waiting: Waiting
 ) -> FloatVector:
     """What the scorer itself gives for some items now, whatever the cache has."""
+    payments = Payments(scorer, waiting=waiting, uses_cache=False)
+    return await _paid(payments, query, items, positions)
+
+
+async def scores_of(scorer: GuardedScorer, query: Query, items: Items, waiting: Waiting) -> FloatVector:
+    """The exact scores of all of some items, which may belong to no index."""
+    return await _paid(Payments(scorer, waiting=waiting), query, items, np.arange(len(items)))
+
+
+async def _paid(payments: Payments, query: Query, items: Items, positions: Positions) -> FloatVector:
     meter = Meter(query, items, budget=len(positions))
-    await Payments(scorer, waiting=waiting, uses_cache=False).pay([(meter, positions)])
+    await payments.pay([(meter, positions)])
     if meter.failure is not None:
         raise meter.failure
     return meter.scores_of(positions)

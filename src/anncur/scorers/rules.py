@@ -24,7 +24,8 @@ class CallRules:
     after `retry_wait` seconds, doubled each time and at most `max_wait`, with jitter, or when the scorer asks for it.
     `max_calls` caps the pairs that the scorer is ever asked for, retries included: the cap on spend.
     `requests_per_minute` and `pairs_per_minute` are never exceeded. A scorer that answers differently to the same pair
-    is asked `repeats` times for the best items of a search."""
+    is asked `repeats` times for the best items of a search. With `shares_requests`, pairs of all searches of the
+    process go into one request where the scorer takes them: those that come in while others are under way."""
 
     higher_is_better: bool = True
     batch_size: int = 128
@@ -36,6 +37,7 @@ class CallRules:
     requests_per_minute: float | None = None
     pairs_per_minute: float | None = None
     repeats: int = 1
+    shares_requests: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.higher_is_better, bool):

@@ -23,6 +23,7 @@ from anncur.caching import Cache
 from anncur.candidates import Candidates
 from anncur.factors.cur import CurFactors
 from anncur.items import Query
+from anncur.ranking import Explanation
 from anncur.retrievers.base import Retriever
 from anncur.search.model import PosteriorModel, check_known
 from anncur.search.schedule import Schedule
@@ -81,6 +82,7 @@ class QueryBlock:
     noise: float = 0.0  # variance of the scorer's answers to one pair
     noise_share: float = 0.0  # the same as a share of the variance over different pairs
     passing: Positions | None = None  # items that may be scored, in ascending order; None for all
+    explains: bool = False  # whether a method that can tells what it knew of the items that it proposes
 
     def candidates(self, knowledge: Knowledge) -> Candidates:
         """The items that may be scored."""
@@ -93,6 +95,7 @@ class Proposal:
 
     positions: Positions
     guesses: FloatVector | None = None
+    explanation: Explanation | None = None
 
 
 # a DeadlineError comes out of the yield when time is up; a method that estimates recall may then return estimates

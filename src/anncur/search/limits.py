@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anncur.errors import InputError
 from anncur.numbers import number, whole_number
-from anncur.scorers.guard import Deadline
+from anncur.scorers.pace import Deadline
 from anncur.search.base import Knowledge, Method
 
 DEFAULT_BUDGET = 200

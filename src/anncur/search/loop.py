@@ -24,6 +24,7 @@ from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import one_blas_thread
+from anncur.tracing import span
 
 AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer is noisy
 
@@ -62,10 +63,12 @@ async def run_rounds(
         proposals = await payments.waiting.compute(rounds.begin, payments)
         while proposals is not None:
             check_candidates(proposals, block, method)
-            exact_scores = await _pay(runs, proposals, payments)
-            if all(run.meter.failure is not None for run in runs):
-                break
-            proposals = await payments.waiting.compute(rounds.advance, exact_scores)
+            n_pairs = sum(len(proposal.positions) for proposal in proposals)
+            with span("anncur.round", **{"anncur.queries": len(runs), "anncur.pairs": n_pairs}):
+                exact_scores = await _pay(runs, proposals, payments)
+                if all(run.meter.failure is not None for run in runs):
+                    break
+                proposals = await payments.waiting.compute(rounds.advance, exact_scores)
     except DeadlineError as error:  # what was found until now is the answer
         if isinstance(error.__cause__, ScorerError) and not any(run.meter.calls for run in runs):
             raise error.__cause__ from error
@@ -230,7 +233,8 @@ def _round(meter: Meter, calls_before: int, proposal: Proposal) -> Round:
         return Round(paid, None, exact_scores)
     by_position = np.argsort(proposal.positions)
     places = by_position[np.searchsorted(proposal.positions, paid, sorter=by_position)]
-    return Round(paid, proposal.guesses[places], exact_scores)
+    explanation = None if proposal.explanation is None else proposal.explanation.take(places)
+    return Round(paid, proposal.guesses[places], exact_scores, explanation=explanation)
 
 
 def _generator(seed: int, text: str) -> np.random.Generator:

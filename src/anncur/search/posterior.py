@@ -87,6 +87,8 @@ class Posterior:
                 stop(is_enough)
                 if not len(active):
                     break
+            if block.explains:
+                proposals = search.explained(proposals, calibration, block.k)
             try:
                 answers = yield _for_all(proposals, active, len(block.queries))
             except DeadlineError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
 from anncur.candidates import Candidates
 from anncur.factors.items import ItemModel
 from anncur.factors.posterior import QueryPosterior
-from anncur.ranking import top_k
+from anncur.ranking import Explanation, top_k
 from anncur.search.base import Proposal, raised
 from anncur.search.calibration import Calibration
 from anncur.search.prior import Additive, QueryPrior
@@ -222,11 +223,34 @@ class PosteriorSearch:
     def _n_expected_above(self, score: float, proposals: Sequence[Proposal]) -> FloatVector:
         guesses = np.stack([proposal.guesses for proposal in proposals if proposal.guesses is not None])
         positions = np.stack([proposal.positions for proposal in proposals])
-        variances = np.diagonal(self._posterior.covariance(positions), axis1=1, axis2=2)
-        spread = np.sqrt(variances * (np.square(self._scale()) * self._misfit())[:, None])
-        chances = [0.5 * math.erfc(z / math.sqrt(2)) for z in ((score - guesses) / spread).ravel().tolist()]
+        z_scores = (score - guesses) / self._spreads(positions)
+        chances = [0.5 * math.erfc(z / math.sqrt(2)) for z in z_scores.ravel().tolist()]
         expected: FloatVector = np.reshape(chances, guesses.shape).sum(axis=1)
         return expected
+
+    def _spreads(self, positions: Positions) -> FloatMatrix:
+        """The standard deviations of the posterior of some items for each query; both are (n_queries, n)."""
+        variances = np.diagonal(self._posterior.covariance(positions), axis1=1, axis2=2)
+        spreads: FloatMatrix = np.sqrt(variances * (np.square(self._scale()) * self._misfit())[:, None])
+        return spreads
+
+    def explained(self, proposals: Sequence[Proposal], calibration: Calibration, k: int) -> list[Proposal]:
+        """The same proposals with what is known of their items now. Changes nothing of the search."""
+        n_scored, shortlist = self.scored.shape[1], self._shortlist
+        if not n_scored and self._prior.is_scale_free:
+            return [replace(proposal, explanation=Explanation(None, None, None)) for proposal in proposals]
+        positions = np.stack([proposal.positions for proposal in proposals])
+        recalls = self.estimates(calibration, k) if n_scored else np.full(len(proposals), np.nan)
+        self._shortlist = shortlist  # which an estimate may have made
+        known = zip(self._prior_means(positions), self._spreads(positions), recalls.tolist(), strict=True)
+        explanations = (Explanation(means, spreads, None if math.isnan(one) else one) for means, spreads, one in known)
+        return [replace(one, explanation=found) for one, found in zip(proposals, explanations, strict=True)]
+
+    def _prior_means(self, positions: Positions) -> FloatMatrix:
+        """Score estimates before anything was scored; where the scale of scores was unknown, on that of the scores so
+        far. (n_queries, n)"""
+        none = np.zeros((len(self.scored), self._prior.n_columns))
+        return self._prior.additive(self._scale(), none).at(positions) + self._centre[:, None]
 
     def recall_features(self, ks: Sequence[int]) -> FloatMatrix:
         """What tells how much of the true top k has been scored. (n_queries, len(ks), N_RECALL_FEATURES)

@@ -30,10 +30,11 @@ from anncur.errors import (
     TruncationWarning,
 )
 from anncur.items import Item, Query
-from anncur.scorers.guard import Deadline, GuardedScorer
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.http import open_endpoint
 from anncur.scorers.http.formats import COHERE, TEI, PairEndpoint, RerankEndpoint
 from anncur.scorers.loading import load_scorer
+from anncur.scorers.pace import Deadline
 from endpoints import SPOKEN, Answer, Asked, FakeEndpoint, Spoken, honest, score_of, serve
 
 pytestmark = pytest.mark.slow  # the whole of it takes seconds

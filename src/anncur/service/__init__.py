@@ -1,0 +1,1 @@
+"""The HTTP service: searches, changes of items and re-ranking over the network (extra `serve`)."""

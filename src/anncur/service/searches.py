@@ -1,0 +1,244 @@
+"""How a request becomes searches: a place in the queue, the time that is left, first guesses where the scorer fails.
+
+Reads checked bodies, feeds the routes with plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from anncur.errors import AnncurError, ScorerError
+from anncur.items import Item, Query
+from anncur.ranking import Hits
+from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
+from anncur.search.limits import DEFAULT_BUDGET
+from anncur.service.access_log import LOG
+from anncur.service.answers import NDJSON, as_json
+from anncur.service.caps import check_exhaustive
+from anncur.service.edge import ClientGoneError
+from anncur.service.problems import problem_of
+from anncur.service.schemas import ExhaustiveBody, Options
+from anncur.service.served import ServedIndex
+from anncur.service.state import Service, exchange_of
+from anncur.waiting import AWAITING
+
+UNSCORED = "first_guesses"  # in the place of a method's name
+PAIRS_A_STEP = 256  # of an exhaustive check, between two reports of how far it is
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What some work gives; when the client goes away, it is cancelled, and asks the scorer for nothing more."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, also if nobody waits for it
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@dataclass(frozen=True)
+class Searching:
+    """Searches of one request in one index."""
+
+    service: Service
+    index: ServedIndex
+    body: Options
+    request: Request
+
+    async def one(self, query: Query, *, explain: bool) -> dict[str, Any]:
+        """The answer to one query."""
+
+        async def search(deadline_ms: float | None) -> list[Hits]:
+            options = self._options(deadline_ms)
+            return [await self.index.reader.asearch(query, **options, explain=explain)]
+
+        return (await self._answers([query], search))[0]
+
+    async def many(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
+        """The answers to several."""
+
+        async def search(deadline_ms: float | None) -> list[Hits]:
+            return await self.index.reader.asearch_many(queries, **self._options(deadline_ms), progress=False)
+
+        return await self._answers(queries, search)
+
+    async def _answers(
+        self, queries: Sequence[Query], search: Callable[[float | None], Awaitable[list[Hits]]]
+    ) -> list[dict[str, Any]]:
+        exchange = exchange_of(self.request)
+        self._describe(queries)
+        async with self.service.searches.place() as waited:
+            self.service.metrics.waited(waited)
+            started = time.perf_counter()
+            deadline_ms = self.body.deadline_ms
+            if deadline_ms is not None:
+                deadline_ms = max(0.0, deadline_ms - 1000 * (started - exchange.started))
+            try:
+                answers = [self._scored(hits) for hits in await search(deadline_ms)]
+            except ScorerError as error:
+                answers = await self._without_scorer(queries, error)
+            timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - started)}
+        exchange.facts |= {
+            "calls": sum(answer["calls"] for answer in answers),
+            "waiting_ms": round(timings["waiting_ms"], 1),
+            "index_version": answers[0]["index_version"],
+        }
+        return [{**answer, "index": self.index.name, "timings": timings} for answer in answers]
+
+    def _options(self, deadline_ms: float | None) -> dict[str, Any]:
+        body = self.body
+        return {
+            "k": body.k,
+            "budget": self._budget(),
+            "method": body.method,
+            "filter": body.filter,
+            "target_recall": body.target_recall,
+            "max_budget": self._max_budget(),
+            "max_rounds": body.max_rounds,
+            "deadline_ms": deadline_ms,
+            "min_score": body.min_score,
+            "seed": body.seed,
+        }
+
+    def _budget(self) -> int | None:
+        """As it was asked for, or by default no more than this service gives."""
+        body, settings = self.body, self.service.settings
+        if body.budget is not None or body.target_recall is not None:
+            return body.budget
+        if body.method == "exhaustive":
+            check_exhaustive(self.index.reader.loaded[1], settings)
+            return None
+        return min(DEFAULT_BUDGET, settings.max_budget)
+
+    def _max_budget(self) -> int | None:
+        """A target of recall never costs more than this service gives."""
+        if self.body.target_recall is None:
+            return self.body.max_budget
+        return self.body.max_budget or self.service.settings.max_budget
+
+    def _scored(self, hits: Hits) -> dict[str, Any]:
+        self.service.metrics.searched(self.index.name, hits)
+        return {**hits.to_dict(), "is_scored": True}
+
+    async def _without_scorer(self, queries: Sequence[Query], error: ScorerError) -> list[dict[str, Any]]:
+        """What was scored before the scorer failed, or first guesses, if that is wanted."""
+        opens = self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
+        if not opens:
+            raise error
+        LOG.warning("the scorer of %s failed, and first guesses are answered: %s", self.index.name, error)
+        kept = error.kept if isinstance(error.kept, list) else [error.kept]
+        found = [hits if isinstance(hits, Hits) and len(hits) else None for hits in kept]
+        found += [None] * (len(queries) - len(found))
+        return [
+            await AWAITING.compute(self._unscored, query)
+            if hits is None
+            else {**self._scored(hits), "is_partial": True}
+            for query, hits in zip(queries, found, strict=True)
+        ]
+
+    def _unscored(self, query: Query) -> dict[str, Any]:
+        self.service.metrics.unscored(self.index.name)
+        version, _ = self.index.reader.loaded
+        items = self.index.reader.first_guesses(query, self.body.k, filter=self.body.filter)
+        empty = Hits((), query, UNSCORED, calls=0, seconds=0.0, is_partial=True, index_version=version).to_dict()
+        return {**empty, "hits": [_unscored_hit(item) for item in items], "is_scored": False}
+
+    def _describe(self, queries: Sequence[Query]) -> None:
+        facts: dict[str, Any] = {"index": self.index.name, "search_method": self.body.method, "k": self.body.k}
+        facts |= {"budget": self.body.budget, "queries": len(queries)}
+        if self.service.settings.log_texts:
+            facts["texts"] = [query.text for query in queries]
+        exchange_of(self.request).facts.update(facts)
+
+
+@dataclass(frozen=True)
+class StepByStep:
+    """The method "exhaustive" in steps, which reports how far it is."""
+
+    report: Callable[[int, int], None]
+    name: ClassVar[str] = "exhaustive"
+    is_exact: ClassVar[bool] = True
+
+    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
+        everything = block.candidates(knowledge).first(block.budget)
+        for start in range(0, len(everything), PAIRS_A_STEP):
+            self.report(start, len(everything))
+            yield [Proposal(everything[start : start + PAIRS_A_STEP])] * len(block.queries)
+        return None
+
+
+@dataclass(frozen=True)
+class Check:
+    """An exhaustive search that tells how far it is; when nobody listens any more, it ends."""
+
+    index: ServedIndex
+    body: ExhaustiveBody
+    _reports: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
+
+    async def lines(self, most: int) -> AsyncIterator[dict[str, Any]]:
+        """Progress, and then the answer."""
+        task = asyncio.create_task(self._search(most))
+        task.add_done_callback(lambda _: self._reports.put_nowait(None))
+        try:
+            while (report := await self._reports.get()) is not None:
+                yield report
+            yield {"event": "answer", **task.result().to_dict(), "index": self.index.name}
+        finally:
+            task.cancel()
+
+    async def _search(self, most: int) -> Hits:
+        loop = asyncio.get_running_loop()
+
+        def report(n_scored: int, n_items: int) -> None:
+            line = {"event": "progress", "scored": n_scored, "total": n_items}
+            loop.call_soon_threadsafe(self._reports.put_nowait, line)
+
+        body = self.body
+        return await self.index.reader.asearch(body.query, body.k, most, StepByStep(report), filter=body.filter)
+
+
+class LinesAnswer(StreamingResponse):
+    """Lines of JSON, as long as a place is held for them; the last one tells what went wrong, if something did."""
+
+    def __init__(
+        self, lines: AsyncIterator[dict[str, Any]], place: AbstractAsyncContextManager[float], request_id: str
+    ) -> None:
+        super().__init__(_written(lines, request_id), media_type=NDJSON)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._place:  # refused before the answer begins
+            await super().__call__(scope, receive, send)
+
+
+async def _written(lines: AsyncIterator[dict[str, Any]], request_id: str) -> AsyncIterator[bytes]:
+    try:
+        async for line in lines:
+            yield as_json(line) + b"\n"
+    except AnncurError as error:
+        LOG.warning("an exhaustive search failed: %s", error)
+        yield as_json({"event": "problem", **problem_of(error).body(request_id)}) + b"\n"
+
+
+def _unscored_hit(item: Item) -> dict[str, Any]:
+    metadata = dict(item.metadata)
+    return {"id": item.id, "score": None, "title": item.title, "text": item.text, "metadata": metadata}

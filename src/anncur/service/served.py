@@ -1,0 +1,155 @@
+"""The indexes that a service answers from, by name; each is read by one object and written by another.
+
+So a change is loaded aside while searches go on with the version that is there, and none of them waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anncur.errors import InputError, UnknownIdError
+from anncur.index.index import Index
+from anncur.items import Corpus, Item, Query
+from anncur.scorers.base import ScorerLike
+from anncur.scorers.guard import GuardedScorer
+from anncur.scorers.loading import load_scorer
+from anncur.scorers.payment import scores_of
+from anncur.search.methods import METHODS
+from anncur.search.settings import KS
+from anncur.service.problems import UNKNOWN_INDEX, ProblemError
+from anncur.service.schemas import INDEX_NAME
+from anncur.waiting import AWAITING
+
+BUDGETS = (10, 20, 50, 100, 200, 300, 500)  # of the curve of expected recall
+REFRESH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class ServedIndex:
+    """One index: what searches read, and what writes change, under one lock."""
+
+    name: str
+    reader: Index
+    writer: Index
+    scorer: GuardedScorer
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    def open(
+        cls, name: str, path: str | Path, scorer: ScorerLike | None = None, *, refresh_seconds: float = REFRESH_SECONDS
+    ) -> ServedIndex:
+        """Open the index of a folder with its scorer, or the one that it remembers; searches share its requests."""
+        remembered = Index.open(path, check=False).info.scorer_name if scorer is None else None
+        if scorer is None and not remembered:
+            raise InputError(f"{path} was built with a scorer that has no name to load it by; pass that scorer")
+        shared = load_scorer(scorer or remembered, shares_requests=True)
+        reader = Index.open(path, shared, refresh_seconds=refresh_seconds)
+        return cls(name, reader, Index.open(path, shared, check=False), shared)
+
+    async def upsert(self, items: Sequence[Item]) -> int:
+        """Add or replace items; the version that has them, which is on disk and loaded."""
+        return await self._change(lambda: self.writer.upsert(items, progress=False))
+
+    async def remove(self, item_id: str) -> tuple[int, bool]:
+        """Remove an item; the version without it, and whether it was there."""
+        was_there = True
+
+        def change() -> None:
+            nonlocal was_there
+            try:
+                self.writer.remove([item_id])
+            except UnknownIdError:
+                was_there = False
+
+        return await self._change(change), was_there
+
+    async def _change(self, change: Any) -> int:
+        async with self._writing:
+            return await AWAITING.finish(self._changed, change)
+
+    def _changed(self, change: Any) -> int:
+        change()
+        self.reader.refresh()
+        return self.reader.info.version
+
+    async def score(self, query: Query, texts: Sequence[str]) -> list[float]:
+        """The scorer's scores of texts that belong to no index, higher is better."""
+        items = Corpus(Item(str(place), text) for place, text in enumerate(texts))
+        scores: list[float] = (await scores_of(self.scorer, query, items, AWAITING)).tolist()
+        return scores
+
+    def facts(self) -> dict[str, Any]:
+        """What a client may know of it; reads the manifest."""
+        info = self.reader.info
+        return {
+            "name": self.name,
+            "version": info.version,
+            "n_items": info.n_items,
+            "n_anchor_queries": info.n_anchor_queries,
+            "scorer": _public_name(info.scorer),
+            "higher_is_better": info.higher_is_better,
+            "retrievers": list(info.retrievers),
+            "vectors": info.vectors,
+            "methods": list(METHODS),
+            "expected_recall": [curve for k in KS if (curve := self._curve(k, info.n_items))["points"]],
+        }
+
+    def _curve(self, k: int, n_items: int) -> dict[str, Any]:
+        budgets = [budget for budget in BUDGETS if k <= budget < n_items]
+        recalls = ((budget, self.reader.expected_recall(k, budget)) for budget in budgets)
+        points = [{"budget": budget, "recall": recall} for budget, recall in recalls if recall is not None]
+        return {"k": k, "points": points}
+
+    def close(self) -> None:
+        """Let go of what is loaded."""
+        self.reader.close()
+        self.writer.close()
+
+
+class ServedIndexes(Mapping[str, ServedIndex]):
+    """Indexes by name; the first is the one that is meant where no name is given."""
+
+    def __init__(self, indexes: Iterable[ServedIndex]) -> None:
+        self._by_name: dict[str, ServedIndex] = {}
+        for index in indexes:
+            if not re.fullmatch(INDEX_NAME, index.name):
+                raise InputError(
+                    f"an index must have a name of letters, digits, '.', '_' and '-', got {index.name!r}; give one as "
+                    "NAME=FOLDER"
+                )
+            if index.name in self._by_name:
+                raise InputError(f"two indexes are called {index.name}; name them apart as NAME=FOLDER")
+            self._by_name[index.name] = index
+        if not self._by_name:
+            raise InputError("a service needs at least one index")
+
+    def __getitem__(self, name: str) -> ServedIndex:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def named(self, name: str | None) -> ServedIndex:
+        """The index of this name, or the first."""
+        if name is None:
+            return next(iter(self._by_name.values()))
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise ProblemError(UNKNOWN_INDEX, f"those of this service are: {', '.join(self._by_name)}") from None
+
+    def for_model(self, model: str | None) -> ServedIndex:
+        """The index that a re-ranking client means by its model; other names mean the first."""
+        return self._by_name.get(model or "") or self.named(None)
+
+
+def _public_name(fingerprint: str) -> str:
+    """A scorer's fingerprint without the folder that it may hold."""
+    return fingerprint.rsplit("/", 1)[-1][-80:]

@@ -1,0 +1,44 @@
+"""What all routes share: the indexes, the settings, the queue, the counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from anncur.service.admission import Admission
+from anncur.service.edge import Exchange
+from anncur.service.metrics import Metrics
+from anncur.service.served import ServedIndexes
+from anncur.service.settings import ServiceSettings
+
+CHECKS_AT_ONCE = 1  # exhaustive ones, which keep a scorer busy for long
+MOST_WRITES_WAITING = 8
+
+
+@dataclass
+class Service:
+    """One service, as long as it runs."""
+
+    indexes: ServedIndexes
+    settings: ServiceSettings
+    metrics: Metrics = field(default_factory=Metrics)
+    is_draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.searches = Admission(self.settings.max_running, self.settings.max_waiting)
+        self.checks = Admission(CHECKS_AT_ONCE, 0)
+        self.writes = Admission(1, MOST_WRITES_WAITING)
+        self.metrics.watch(self.searches, self.indexes)
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+def exchange_of(request: Request) -> Exchange:
+    """What is written down of a request."""
+    exchange: Exchange = request.scope["state"]["exchange"]
+    return exchange

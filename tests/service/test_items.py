@@ -1,0 +1,105 @@
+"""Changes of items over HTTP: found at once, on disk before they are acknowledged, and the same when sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+import anncur
+from anncur.service.settings import AccessTokens
+from anncur.storage.files import writer_lock
+from service_worlds import READ, MakeClient, Overlap
+
+NEW = {"id": "new", "text": "small red bird of paper", "title": "kite", "metadata": {"colour": "red", "number": 7}}
+
+
+def first(client: TestClient, query: str, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/v1/search", json={"query": query, "k": 1, **options}).json()["hits"][0]
+    return found
+
+
+def test_an_item_that_was_upserted_is_found_at_once(client: TestClient) -> None:
+    answer = client.post("/v1/items", json={"items": [NEW]})
+    assert answer.status_code == 200
+    assert answer.json()["upserted"] == 1
+    assert first(client, "kite of paper", budget=120)["id"] == "new"
+
+
+def test_an_item_is_on_disk_when_it_is_acknowledged(client: TestClient, folder: Path, scorer: Overlap) -> None:
+    version = client.post("/v1/items", json={"items": [NEW]}).json()["index_version"]
+    opened = anncur.Index.open(folder, scorer)
+    assert opened["new"].text == NEW["text"]
+    assert opened.info.version == version
+    client.delete("/v1/items/new")
+    assert "new" not in anncur.Index.open(folder, scorer)
+
+
+def test_the_same_change_again_changes_nothing(client: TestClient) -> None:
+    first_time = client.post("/v1/items", json={"items": [NEW]}).json()
+    assert client.post("/v1/items", json={"items": [NEW]}).json() == first_time
+    assert client.delete("/v1/items/new").json()["removed"] == 1
+    removed = client.delete("/v1/items/new")
+    assert removed.status_code == 200
+    assert removed.json()["removed"] == 0
+
+
+def test_an_item_is_replaced(client: TestClient) -> None:
+    client.post("/v1/items", json={"items": [{"id": "item-3", "text": "an umbrella"}]})
+    assert first(client, "umbrella", filter=["item-3"])["text"] == "an umbrella"
+
+
+@pytest.mark.parametrize("item_id", ["a/b", "..", "ä ö", "50% off", "?x=1", "a:b"])
+def test_any_id_can_be_removed(client: TestClient, item_id: str) -> None:
+    client.post("/v1/items", json={"items": [{"id": item_id, "text": "odd"}]})
+    path = "/v1/items/" + quote(item_id, safe="").replace(".", "%2E")
+    assert client.delete(path).json()["removed"] == 1
+
+
+def test_changes_need_the_write_token(make_client: MakeClient) -> None:
+    for token, status in ((None, 401), (READ, 403), ("something else entirely", 401)):
+        client = make_client(token=token)
+        assert client.post("/v1/items", json={"items": [NEW]}).status_code == status
+        assert client.delete("/v1/items/item-1").status_code == status
+
+
+def test_without_a_write_token_nobody_changes_anything(make_client: MakeClient) -> None:
+    client = make_client(tokens=AccessTokens(), token=None)
+    assert client.post("/v1/search", json={"query": "bird"}).status_code == 200
+    answer = client.post("/v1/items", json={"items": [NEW]})
+    assert answer.status_code == 403
+    assert "write token" in answer.json()["detail"]
+    assert not client.get("/v1/indexes").json()["may_write"]
+
+
+def test_while_another_process_changes_the_index_changes_are_refused(client: TestClient, folder: Path) -> None:
+    with writer_lock(folder):
+        answer = client.post("/v1/items", json={"items": [NEW]})
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "urn:anncur:problem:locked"
+    assert "retry-after" in answer.headers
+    assert client.post("/v1/items", json={"items": [NEW]}).status_code == 200
+
+
+def test_a_version_that_another_process_made_is_picked_up(client: TestClient, folder: Path, scorer: Overlap) -> None:
+    before = client.post("/v1/search", json={"query": "kite"}).json()["index_version"]
+    anncur.Index.open(folder, scorer).upsert([NEW])
+    found = client.post("/v1/search", json={"query": "kite of paper", "k": 1, "budget": 121}).json()
+    assert found["index_version"] > before
+    assert found["hits"][0]["id"] == "new"
+
+
+def test_if_the_scorer_is_down_nothing_is_changed(client: TestClient, scorer: Overlap) -> None:
+    scorer.is_down = True
+    assert client.post("/v1/items", json={"items": [NEW]}).status_code == 503
+    scorer.is_down = False
+    assert client.post("/v1/search", json={"query": "bird", "filter": ["new"]}).json()["hits"] == []
+    assert client.post("/v1/items", json={"items": [NEW]}).status_code == 200
+
+
+def test_items_that_share_an_id_are_refused(client: TestClient) -> None:
+    answer = client.post("/v1/items", json={"items": [NEW, NEW]})
+    assert answer.status_code == 422

@@ -1,0 +1,145 @@
+"""What operators see: logs without texts, metrics, spans, the description of the interface, the page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.testclient import TestClient
+
+import anncur
+from anncur.service.access_log import JsonLines
+from anncur.service.state import Service
+from anncur.service.static import POLICY, add_page
+from service_worlds import MakeClient, Overlap
+
+SECRET = "a very secret bird"
+
+
+@pytest.fixture(scope="module")
+def spans() -> InMemorySpanExporter:
+    """Spans that are exported; a process has one provider of them for good."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[Any]]:
+    caplog.set_level(logging.INFO, logger="anncur.service")
+    formatter = JsonLines()
+    return lambda: [json.loads(formatter.format(record)) for record in caplog.records]
+
+
+def test_every_request_is_a_line_of_json_without_its_text(client: TestClient, lines: Any) -> None:
+    client.post("/v1/search", json={"query": SECRET, "budget": 20, "k": 3}, headers={"X-Request-Id": "me-1"})
+    client.post("/v1/search", json={"query": SECRET, "k": 0})
+    client.get("/livez")
+    good, bad = lines()
+    assert (good["request_id"], good["route"], good["status"], good["calls"]) == ("me-1", "/v1/search", 200, 20)
+    assert good["ms"] > 0
+    assert bad["status"] == 422
+    assert SECRET not in json.dumps([good, bad])
+
+
+def test_texts_are_logged_only_where_an_operator_asks_for_them(make_client: MakeClient, lines: Any) -> None:
+    make_client(log_texts=True).post("/v1/search", json={"query": SECRET, "budget": 20})
+    assert lines()[0]["texts"] == [SECRET]
+
+
+def test_the_log_tells_why_a_scorer_failed(client: TestClient, scorer: Overlap, lines: Any) -> None:
+    scorer.is_down = True
+    client.post("/v1/search", json={"query": "bird"})
+    (line,) = lines()
+    assert (line["status"], line["level"]) == (503, "error")
+    assert "is down" in line["error"]
+
+
+def test_metrics_count_requests_searches_and_pairs(client: TestClient) -> None:
+    client.post("/v1/search", json={"query": "bird", "budget": 25})
+    client.post("/v1/search", json={"query": "bird", "k": 0})
+    client.get("/some/path/nobody/knows")
+    found = client.get("/metrics")
+    assert found.headers["content-type"].startswith("text/plain")
+    text = found.text
+    assert 'anncur_requests_total{method="POST",route="/v1/search",status="200"} 1.0' in text
+    assert 'anncur_requests_total{method="POST",route="/v1/search",status="422"} 1.0' in text
+    assert 'route="other",status="404"' in text
+    assert "nobody" not in text
+    assert 'anncur_search_pairs_sum{index="things",method="posterior"} 25.0' in text
+    assert 'anncur_index_items{index="things"} 120.0' in text
+    assert re.search(r'anncur_scorer_pairs_total\{index="things"\} \d+', text)
+    assert "anncur_running_searches 0.0" in text
+
+
+def test_there_are_spans_for_requests_rounds_and_what_the_scorer_is_asked_for(
+    client: TestClient, spans: InMemorySpanExporter
+) -> None:
+    client.post("/v1/search", json={"query": SECRET, "budget": 30})
+    found = {span.name: span for span in spans.get_finished_spans()}
+    assert found.keys() >= {"anncur.request", "anncur.round", "anncur.scorer_request"}
+    assert len({span.context.trace_id for span in found.values() if span.context}) == 1
+    assert SECRET not in str([dict(span.attributes or {}) for span in spans.get_finished_spans()])
+    rounds = [dict(span.attributes or {}) for span in spans.get_finished_spans() if span.name == "anncur.round"]
+    assert sum(int(str(attributes["anncur.pairs"])) for attributes in rounds) == 30
+
+
+def test_it_is_not_ready_while_it_shuts_down(client: TestClient) -> None:
+    assert client.get("/readyz").json() == {"status": "ready"}
+    app = client.app
+    assert isinstance(app, FastAPI)
+    service: Service = app.state.service
+    service.is_draining = True
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:anncur:problem:shutting-down"
+    assert client.get("/livez").status_code == 200
+
+
+def test_the_version_is_that_of_the_package(client: TestClient) -> None:
+    assert client.get("/version").json() == {"name": "anncur", "version": anncur.__version__, "api": "v1"}
+
+
+def test_every_route_documents_its_problems_and_who_needs_a_token(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            needs_token = path not in {"/livez", "/readyz", "/version"}
+            assert ("security" in operation) == needs_token == ("401" in operation["responses"]), path
+            for status, response in operation["responses"].items():
+                assert status.startswith("2") or "application/problem+json" in response["content"], (path, status)
+
+
+def test_every_path_is_in_the_documentation(client: TestClient) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert path.rpartition("}")[0] in page, path
+
+
+def test_files_of_a_page_are_served_under_a_strict_policy(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<p>hello")
+    (tmp_path / "code.js").write_text("1")
+    app = FastAPI()
+    assert add_page(app, tmp_path) == {"/", "/page/index.html", "/page/code.js"}
+    client = TestClient(app)
+    start, code = client.get("/"), client.get("/page/code.js")
+    assert (start.text, start.headers["content-type"]) == ("<p>hello", "text/html; charset=utf-8")
+    assert code.headers["content-type"].startswith("text/javascript")
+    assert start.headers["content-security-policy"] == POLICY
+    for path in ("/page/../index.html", "/page/..%2f..%2fapp.py", "/page/", "/page/other.js"):
+        assert client.get(path).status_code == 404
+
+
+def test_a_service_without_a_page_has_none(tmp_path: Path) -> None:
+    assert add_page(FastAPI(), tmp_path / "nothing") == frozenset()
