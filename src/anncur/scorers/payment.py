@@ -41,15 +41,28 @@ Want: TypeAlias = tuple[Meter, Positions]
 Wanted: TypeAlias = tuple[Meter, int]  # one pair
 
 
+async def answers(
+    scorer: GuardedScorer,
+    query: Query,
+    items: Items,
+    positions: Positions,
+    waiting: Waiting,
+    *,
+    uses_cache: bool = True,
+) -> FloatVector:
+    """The exact scores of some items, higher is better, in as many requests as they take."""
+    meter = Meter(query, items, budget=len(positions))
+    await Payments(scorer, waiting=waiting, uses_cache=uses_cache).pay([(meter, positions)])
+    if meter.failure is not None:
+        raise meter.failure
+    return meter.scores_of(positions)
+
+
 async def answer_again(
     scorer: GuardedScorer, query: Query, items: Items, positions: Positions, waiting: Waiting
 ) -> FloatVector:
     """What the scorer itself gives for some items now, whatever the cache has."""
-    meter = Meter(query, items, budget=len(positions))
-    await Payments(scorer, waiting=waiting, uses_cache=False).pay([(meter, positions)])
-    if meter.failure is not None:
-        raise meter.failure
-    return meter.scores_of(positions)
+    return await answers(scorer, query, items, positions, waiting, uses_cache=False)
 
 
 def score_again(scorer: GuardedScorer, query: Query, items: Items, positions: Positions) -> FloatVector:
