@@ -6,7 +6,11 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-slow test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs
+INTEGRATIONS := .venv-integrations
+INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
+LIBRARIES := dspy haystack-ai langchain-core llama-index-core mteb pyterrier rerankers
+
+.PHONY: help setup demo test test-slow test-integrations test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +26,11 @@ test: $(STAMP)  ## run the quick tests
 test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many processes
 	$(BIN)/pytest -n auto -m 'slow or processes'
 
-test-all: test test-slow  ## run all tests
+test-integrations: $(INTEGRATIONS_STAMP)  ## run the tests of the integrations, with their libraries, in an environment of their own
+	$(INTEGRATIONS)/bin/pytest tests/integrations tests/test_docs.py -m '' -k 'integrations'
+	$(INTEGRATIONS)/bin/mypy src/anncur/integrations tests/integrations
+
+test-all: test test-slow test-integrations  ## run all tests
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -76,6 +84,12 @@ docs: $(STAMP)  ## write docs/cli.md from the commands' help
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(INTEGRATIONS_STAMP): pyproject.toml constraints.txt constraints-integrations.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--constraint constraints-integrations.txt --editable . mypy pandas pytest pytest-xdist $(LIBRARIES)
+	touch $@
 
 $(BASIC_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable .

@@ -27,6 +27,7 @@ LAYERS = [
     ["storage"],
     ["planning"],
     ["index"],
+    ["integrations"],
     ["training"],
     ["evaluation"],
     ["reproduction"],

@@ -13,7 +13,7 @@ from boxes import NEAREST, Pencils
 
 pytest.importorskip("haystack", reason="needs haystack-ai; `make test-integrations` installs it")
 
-from haystack import AsyncPipeline, Document, Pipeline
+from haystack import Document, Pipeline
 from haystack.components.builders import PromptBuilder
 
 from anncur.integrations.haystack import AnncurRetriever
@@ -57,8 +57,7 @@ def test_it_feeds_other_components_of_a_pipeline(index: anncur.Index) -> None:
 
 
 def test_an_awaited_run_runs_the_scorer_on_the_callers_event_loop(index: anncur.Index, scorer: Pencils) -> None:
-    pipeline = AsyncPipeline()
-    pipeline.add_component("retriever", AnncurRetriever(index, k=3, budget=60))
+    pipeline = pipeline_of(AnncurRetriever(index, k=3, budget=60))
 
     async def ask() -> tuple[list[str], asyncio.AbstractEventLoop]:
         scorer.loops.clear()
@@ -74,7 +73,7 @@ def test_an_awaited_run_runs_the_scorer_on_the_callers_event_loop(index: anncur.
 def test_a_pipeline_that_was_written_and_read_finds_the_same(folder: Path, is_open: bool) -> None:
     given = anncur.Index.open(folder) if is_open else folder
     pipeline = pipeline_of(AnncurRetriever(given, k=3, budget=60, filter={"size": {"<": 42}}))
-    again = Pipeline.loads(pipeline.dumps())
+    again = Pipeline.loads(pipeline.dumps(), allowed_modules=["anncur.integrations.haystack"])
     asked = {"retriever": {"query": "42 pencils"}}
     assert again.to_dict() == pipeline.to_dict()
     assert ids(again.run(asked)["retriever"]["documents"]) == ids(pipeline.run(asked)["retriever"]["documents"])

@@ -13,8 +13,8 @@ from boxes import NEAREST, Pencils
 pytest.importorskip("llama_index.core", reason="needs llama-index-core; `make test-integrations` installs it")
 
 from llama_index.core import QueryBundle
+from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
 from anncur.integrations.llama_index import AnncurRetriever
@@ -55,6 +55,7 @@ def test_an_awaited_search_runs_the_scorer_on_the_callers_event_loop(index: annc
 
 
 def test_a_query_engine_answers_from_its_nodes(folder: Path) -> None:
-    synthesizer = get_response_synthesizer(response_mode="no_text", llm=None)  # type: ignore[arg-type]
-    engine = RetrieverQueryEngine(AnncurRetriever(folder, k=3), synthesizer)
-    assert ids(engine.query("42 pencils").source_nodes) == NEAREST
+    engine = RetrieverQueryEngine.from_args(AnncurRetriever(folder, k=3), llm=MockLLM())  # which repeats its prompt
+    answer = engine.query("42 pencils")
+    assert ids(answer.source_nodes) == NEAREST
+    assert "a box of 42 pencils" in str(answer)
