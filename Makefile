@@ -28,7 +28,7 @@ test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many p
 
 test-integrations: $(INTEGRATIONS_STAMP)  ## run the tests of the integrations, with their libraries, in an environment of their own
 	$(INTEGRATIONS)/bin/pytest tests/integrations tests/test_docs.py -m '' -k 'integrations'
-	$(INTEGRATIONS)/bin/mypy src/anncur/integrations tests/integrations
+	$(INTEGRATIONS)/bin/mypy src/anncur/integrations
 
 test-all: test test-slow test-integrations  ## run all tests
 

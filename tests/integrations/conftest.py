@@ -14,8 +14,8 @@ os.environ["LANGSMITH_TRACING"] = "false"
 for library in ("HF_HUB", "HF_DATASETS", "TRANSFORMERS"):
     os.environ[f"{library}_OFFLINE"] = "1"
 
-import anncur  # noqa: E402
-from boxes import ITEMS, Pencils  # noqa: E402
+import anncur
+from boxes import ITEMS, Pencils
 
 
 @pytest.fixture

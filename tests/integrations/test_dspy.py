@@ -45,7 +45,7 @@ def test_programs_that_call_retrieve_find_it_as_their_retrieval_model(folder: Pa
 
 
 def test_a_program_with_it_can_be_copied_and_its_state_saved(index: anncur.Index, tmp_path: Path) -> None:
-    class Program(dspy.Module):  # type: ignore[name-defined, misc]
+    class Program(dspy.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.retrieve = AnncurRetriever(index, k=3)

@@ -27,7 +27,11 @@ def test_documents_are_the_hits_best_first(index: anncur.Index) -> None:
     documents = retriever.invoke("42 pencils")
     assert ids(documents) == NEAREST
     first = documents[0]
-    assert (first.page_content, first.metadata["title"], first.metadata["size"]) == ("a box of 42 pencils", "Box 42", 42)
+    assert (first.page_content, first.metadata["title"], first.metadata["size"]) == (
+        "a box of 42 pencils",
+        "Box 42",
+        42,
+    )
     facts = first.metadata["anncur"]
     assert (facts["score"], facts["calls"], facts["is_partial"]) == (0.0, 60, False)
     assert facts["round"] >= 1

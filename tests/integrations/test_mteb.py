@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,23 +13,24 @@ from boxes import ITEMS, NEAREST, Pencils, score_boxes
 
 mteb = pytest.importorskip("mteb", reason="needs mteb; `make test-integrations` installs it")
 
-from datasets import Dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.mocks.mock_tasks.retrieval import MockInstructionRetrieval, MockRetrievalTask
 from mteb.models.models_protocols import SearchProtocol
 
 from anncur.integrations.mteb import AnncurSearch
+from datasets import Dataset
 
+Dataset: Any = importlib.import_module("datasets").Dataset  # a type checker takes the folder beside this one for it
 CORPUS = [{"id": item.id, "title": item.title, "text": item.text} for item in ITEMS]
 QUERIES = [{"id": "a", "text": "42 pencils"}, {"id": "b", "text": "0 pencils"}]
 RELEVANT = {"a": {"box-42": 1}, "b": {"box-3": 1}}
 
 
-class Boxes(AbsTaskRetrieval):  # type: ignore[misc]
+class Boxes(AbsTaskRetrieval):
     """A task of MTEB's own kind, whose data come from here."""
 
     metadata = MockRetrievalTask.metadata.model_copy(update={"name": "Boxes", "eval_splits": ["test"]})
-    candidates: dict[str, list[str]] | None = None
+    candidates: ClassVar[dict[str, list[str]] | None] = None
 
     def load_data(self, num_proc: int | None = None, **kwargs: Any) -> None:
         split = {
@@ -42,7 +44,7 @@ class Boxes(AbsTaskRetrieval):  # type: ignore[misc]
 
 
 class Candidates(Boxes):
-    candidates = {"a": ["box-1", "box-42"], "b": ["box-3", "box-8", "box-9"]}
+    candidates: ClassVar[dict[str, list[str]] | None] = {"a": ["box-1", "box-42"], "b": ["box-3", "box-8", "box-9"]}
 
 
 def evaluated(model: AnncurSearch, task: AbsTaskRetrieval) -> dict[str, float]:

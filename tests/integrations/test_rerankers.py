@@ -25,7 +25,11 @@ def test_documents_are_ranked_by_the_scorer() -> None:
     ranker = AnncurRanker(score_boxes)
     assert isinstance(ranker, BaseRanker)
     results = ranker.rank("42 pencils", TEXTS, doc_ids=["a", "b", "c"], metadata=[{"n": 9}, {"n": 50}, {"n": 34}])
-    assert [(result.doc_id, result.score, result.rank) for result in results] == [("b", -8, 1), ("c", -8, 2), ("a", -33, 3)]
+    assert [(result.doc_id, result.score, result.rank) for result in results] == [
+        ("b", -8, 1),
+        ("c", -8, 2),
+        ("a", -33, 3),
+    ]
     assert results[0].document.metadata == {"n": 50}
     assert [result.doc_id for result in results.top_k(1)] == ["b"]
     assert ranker.score("42 pencils", TEXTS[0]) == -33
@@ -64,4 +68,6 @@ def test_scores_that_a_cache_has_are_not_paid_for_again(scorer: Pencils, tmp_pat
 def test_the_built_in_model_is_one_of_them() -> None:
     results = AnncurRanker("builtin").rank("box 42", [item.text for item in ITEMS[:50]])
     assert results.results_count() == 50
-    assert results.get_score_by_docid(0) == pytest.approx(AnncurRanker("builtin").score("box 42", ITEMS[0].text), abs=1e-4)
+    assert results.get_score_by_docid(0) == pytest.approx(
+        AnncurRanker("builtin").score("box 42", ITEMS[0].text), abs=1e-4
+    )
