@@ -18,7 +18,6 @@ from mteb.mocks.mock_tasks.retrieval import MockInstructionRetrieval, MockRetrie
 from mteb.models.models_protocols import SearchProtocol
 
 from anncur.integrations.mteb import AnncurSearch
-from datasets import Dataset
 
 Dataset: Any = importlib.import_module("datasets").Dataset  # a type checker takes the folder beside this one for it
 CORPUS = [{"id": item.id, "title": item.title, "text": item.text} for item in ITEMS]
