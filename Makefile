@@ -32,7 +32,7 @@ test-integrations: $(INTEGRATIONS_STAMP)  ## run the tests of the integrations, 
 	$(INTEGRATIONS)/bin/pytest tests/integrations tests/test_docs.py -m '' -k 'integrations'
 	$(INTEGRATIONS)/bin/mypy src/anncur/integrations
 
-test-all: test test-slow test-integrations  ## run all tests
+test-all: test test-slow test-integrations package  ## run all tests, in all environments
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .

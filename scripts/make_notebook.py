@@ -12,7 +12,9 @@ from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
 SOURCE, TARGET = DOCS / "tutorial.md", DOCS / "tutorial.ipynb"
-PART = re.compile(r"^```(?P<language>\w+)\n(?P<code>.*?)^```$|^<!-- in the notebook: (?P<extra>[^\n]+) -->$", re.M | re.S)
+PART = re.compile(
+    r"^```(?P<language>\w+)\n(?P<code>.*?)^```$|^<!-- in the notebook: (?P<extra>[^\n]+) -->$", re.M | re.S
+)
 PASTED = "Paste the blocks one after the\nother into a Python session, or run the [notebook](tutorial.ipynb)."
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

@@ -83,3 +83,13 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/anncur/bin/anncur", "/bin/true"))
     done = subprocess.run([systemd, "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_pages_of_the_site_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs mkdocs-material; `make site` installs it")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    pages = list(tmp_path.rglob("*.html"))
+    assert {"index.html", "tutorial.html"} <= {page.name for page in pages}
+    loaded = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?:https?:)?//[^>]+>")
+    assert not [found for page in pages for found in loaded.findall(page.read_text(encoding="utf-8"))]

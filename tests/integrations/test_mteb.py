@@ -80,6 +80,11 @@ def test_answers_map_queries_to_items_and_their_exact_scores(scorer: Pencils) ->
     assert list(found["a"].values()) == [0.0, -1.0, -1.0]
 
 
+def test_a_query_without_candidates_has_no_answers(scorer: Pencils) -> None:
+    found = search(AnncurSearch(scorer), QUERIES, top_k=3, top_ranked={"a": ["box-9", "box-42"]})
+    assert {query: list(scores) for query, scores in found.items()} == {"a": ["box-42", "box-9"], "b": []}
+
+
 def test_an_instruction_stands_behind_its_query(scorer: Pencils) -> None:
     asked: list[str] = []
 

@@ -61,6 +61,14 @@ def test_columns_are_known_before_anything_is_searched(index: anncur.Index) -> N
         transformer(QUERIES[["qid"]])
 
 
+def test_numbers_may_be_ids_of_queries(index: anncur.Index) -> None:
+    numbered = QUERIES.assign(qid=[7, 8])
+    found = AnncurTransformer(index, k=2)(numbered)
+    assert found["qid"].tolist() == [7, 7, 8, 8]
+    again = AnncurTransformer(index, k=1)(found)
+    assert again[["qid", "docno"]].to_numpy().tolist() == [[7, "box-42"], [8, "box-1"]]
+
+
 def test_other_columns_of_queries_are_kept(index: anncur.Index) -> None:
     found = AnncurTransformer(index, k=1)(QUERIES.assign(query_0=["forty-two", "none"]))
     assert found["query_0"].tolist() == ["forty-two", "none"]

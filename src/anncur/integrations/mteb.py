@@ -112,7 +112,7 @@ class AnncurSearch:
         if top_ranked is None:
             answers = self._search.many(asked, k=top_k)
         else:
-            answers = [self._search.among(query, top_ranked[query.id], k=top_k) for query in asked]
+            answers = [self._search.among(query, top_ranked.get(query.id, []), k=top_k) for query in asked]
         return {hits.query.id: self._scores(hits) for hits in answers}
 
     def _scores(self, hits: Hits) -> dict[str, float]:

@@ -36,21 +36,22 @@ class AnncurTransformer(pt.Transformer):
             frame.result_frame(extra_columns=["query"], mode="rerank")
         queries = inp[pt.model.query_columns(inp)].drop_duplicates("qid")
         answers = self._answers(queries, inp if frame.mode == "rerank" else None)
-        rows = [row for hits in answers for row in self._rows(hits)]
+        rows = [row for qid, hits in zip(queries["qid"], answers, strict=True) for row in self._rows(qid, hits)]
         found = pd.DataFrame(rows, columns=["qid", *FOUND]).astype({"score": float, "rank": int, "iteration": int})
-        return queries.merge(found, on="qid")
+        return queries.merge(found.astype({"qid": queries["qid"].dtype}), on="qid")
 
     def _answers(self, queries: pd.DataFrame, results: pd.DataFrame | None) -> list[Hits]:
-        asked = [Query(row.query, str(row.qid)) for row in queries.itertuples()]
+        asked = [Query(text, str(qid)) for qid, text in zip(queries["qid"], queries["query"], strict=True)]
         if results is None:
             return self._search.many(asked) if asked else []
-        candidates = results.groupby(results["qid"].astype(str))["docno"].unique()
-        return [self._search.among(query, candidates[query.id]) for query in asked]
+        candidates = results.groupby("qid")["docno"].unique()
+        return [self._search.among(query, candidates[qid]) for qid, query in zip(queries["qid"], asked, strict=True)]
 
-    def _rows(self, hits: Hits) -> list[dict[str, Any]]:
+    def _rows(self, qid: Any, hits: Hits) -> list[dict[str, Any]]:
+        scores = rising_scores(hits, higher_is_better=self._higher_is_better)
         return [
             {
-                "qid": hits.query.id,
+                "qid": qid,
                 "docno": hit.id,
                 "title": hit.item.title,
                 "text": hit.item.text,
@@ -60,7 +61,5 @@ class AnncurTransformer(pt.Transformer):
                 "calls": hits.calls,
                 "estimated_recall": hits.estimated_recall,
             }
-            for place, (hit, score) in enumerate(
-                zip(hits, rising_scores(hits, higher_is_better=self._higher_is_better), strict=True)
-            )
+            for place, (hit, score) in enumerate(zip(hits, scores, strict=True))
         ]
