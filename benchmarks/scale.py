@@ -1,13 +1,18 @@
 """What a search costs beside the scorer, from ten thousand to millions of items, for each engine that ranks them.
 
     python benchmarks/scale.py --work FOLDER [--items 10000 100000 1000000] [--engines exact faiss faiss:ivf]
+    python benchmarks/scale.py --work FOLDER --draw [--out ROWS]
+
+Rows are written as they come, and an index that is in FOLDER is used again. `--draw` draws a figure of them.
 
 Items and queries are synthetic but have the spectrum of the bundled sample: vectors of its items and queries, mixed at
 random, and noise that no anchor query tells. An index of 200 anchor queries is built from scores that are there, saved,
 and opened in a new process for each engine, which searches it with 200 pairs a query: one query at a time, 64 at once,
 and with a filter that 1% of the items pass. `bare` is one product of the same vectors with a query's and a top 200, in
-NumPy, in the same process and turn; `alone` is an index of just the items that pass. The scorer's own time is taken
-off."""
+NumPy, in the same process and turn, and `bare_batched` that of 64 queries at once, for each of them; `engine` is one
+ranking by the engine itself. `alone` is an index of just the items that pass. Memory is that of the process alone, and
+beside it the pages of files, which processes share: `three_mb` is what three processes that search one index take
+together. The scorer's own time is taken off."""
 
 from __future__ import annotations
 
@@ -16,14 +21,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import anncur
-from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
+from anncur.candidates import Candidates
 from anncur.datasets.sample import SAMPLE_INDEX
 from anncur.items import digest_items
 from anncur.scorers.loading import load_scorer
@@ -67,18 +73,52 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--engines", nargs="+", default=list(ENGINES))
+    parser.add_argument("--draw", action="store_true", help="draw a figure of the rows that are there")
     options = parser.parse_args()
-    rows = []
+    if options.draw:
+        draw([json.loads(line) for line in options.out.read_text().splitlines()], options.work / "scale.png")
+        return
+    rows: list[dict[str, Any]] = []
     for n_items in options.items:
         folder = options.work / f"scale-{n_items}"
         build_seconds = build(folder, n_items)
         for engine in options.engines:
-            command = [sys.executable, __file__, "--measure", str(folder), engine]
-            found = json.loads(subprocess.check_output(command).splitlines()[-1])
-            rows.append({"seed": 0, "n_items": n_items, "engine": engine, "build_seconds": build_seconds, **found})
+            found = json.loads(subprocess.check_output(command("--measure", folder, engine)).splitlines()[-1])
+            row = {"seed": 0, "n_items": n_items, "engine": engine, "build_seconds": build_seconds, **found}
+            rows.append({**row, "three_mb": memory_of_several(folder, engine, 3)})
             print(json.dumps({name: rounded(value) for name, value in rows[-1].items()}), flush=True)
-        shutil.rmtree(folder)
-    write_rows(options.out, rows)
+            write_rows(options.out, rows)
+
+
+def command(job: str, folder: Path, engine: str) -> list[str]:
+    """One that runs a part of this script in a process of its own."""
+    return [sys.executable, __file__, job, str(folder), engine]
+
+
+def memory_of_several(folder: Path, engine: str, n_processes: int) -> float:
+    """Megabytes of processes that search one index at the same time: shared pages count once."""
+    started = [
+        subprocess.Popen(command("--hold", folder, engine), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(n_processes)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has searched
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("now\n")
+        process.stdin.flush()
+    return sum(float(process.communicate()[0]) for process in started)
+
+
+def hold(folder: Path, engine: str) -> None:
+    """Search an index, wait until all others have, and tell this process's share of the memory."""
+    index, tests, _ = opened(folder, engine)
+    index.search_many(tests[:2], K, BUDGET, progress=False)
+    print("searched", flush=True)
+    sys.stdin.readline()
+    print(memory("Pss"), flush=True)
+    time.sleep(2)  # the others look now
 
 
 def rounded(value: Any) -> Any:
@@ -121,6 +161,9 @@ def noise(items: Positions, query: int) -> FloatVector:
 
 def build(folder: Path, n_items: int) -> float:
     """Make an index and the one of the items that a filter passes; the seconds of the first."""
+    done = folder / "seconds"
+    if done.exists():
+        return float(done.read_text())
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     items, queries = hidden_vectors(n_items)
@@ -134,6 +177,7 @@ def build(folder: Path, n_items: int) -> float:
     seconds = time.perf_counter() - started
     passing = everything[ONE_PERCENT["tenant"] :: 100]
     save(folder / "alone", passing, items, queries)
+    done.write_text(str(seconds))
     return seconds
 
 
@@ -153,31 +197,24 @@ def save(path: Path, chosen: Sequence[anncur.Item], items: FloatMatrix, queries:
 
 def measure(folder: Path, engine: str) -> dict[str, Any]:
     """All of one engine, in this process."""
-    scorer = Synthetic(np.load(folder / "items.npy", mmap_mode="r"), np.load(folder / "queries.npy"))
-    tests = [anncur.Query(str(place)) for place in range(N_ANCHORS, N_ANCHORS + N_TESTS)]
     started = time.perf_counter()
-    index = anncur.Index.open(folder / "index", load_scorer(scorer), vectors=engine)
-    opened = time.perf_counter()
+    index, tests, scorer = opened(folder, engine)
+    is_open = time.perf_counter()
     index.search(tests[0], K, BUDGET)
-    searched = time.perf_counter()
-    model = index._current().knowledge.posterior
-    vectors = model.item_model(model.settings()).vectors
-    query_vector = np.random.default_rng(0).standard_normal((1, vectors.width)).astype(np.float32)
-    bare, single, filtered, answers = [], [], [], []
+    searched, megabytes = time.perf_counter(), memory("Anonymous")
+    bare, single, filtered, answers = Bare(index), [], [], []
     for query in tests:
-        if engine == "exact":
-            started_bare = time.perf_counter()
-            bare_search(vectors.all(), query_vector, BUDGET)
-            bare.append(time.perf_counter() - started_bare)
+        bare.take_turn()
         single.append(overhead(lambda query=query: answers.append(index.search(query, K, BUDGET)), scorer))  # type: ignore[misc]
         filtered.append(overhead(lambda query=query: index.search(query, K, BUDGET, filter=ONE_PERCENT), scorer))  # type: ignore[misc]
+    bare.take_batched_turn()
     many = overhead(lambda: index.search_many((tests * 2)[:BLOCK], K, BUDGET, progress=False), scorer) / BLOCK
     alone = anncur.Index.open(folder / "alone", load_scorer(scorer))
     return {
-        "open_seconds": opened - started,
-        "first_search_seconds": searched - opened,
-        "memory_mb": peak_memory(),
-        "bare_ms": 1000 * float(np.median(bare)) if bare else None,
+        "open_seconds": is_open - started,
+        "first_search_seconds": searched - is_open,
+        "memory_mb": megabytes,
+        **bare.milliseconds(),
         "p50_ms": 1000 * float(np.median(single)),
         "p99_ms": 1000 * float(np.quantile(single, 0.99)),
         "batched_ms": 1000 * many,
@@ -189,10 +226,78 @@ def measure(folder: Path, engine: str) -> dict[str, Any]:
     }
 
 
-def peak_memory() -> float:
-    """Megabytes of this process alone; what `getrusage` tells includes the one that started it."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+def opened(folder: Path, engine: str) -> tuple[anncur.Index, list[anncur.Query], Synthetic]:
+    """An index, queries to test it with, and its scorer."""
+    scorer = Synthetic(np.load(folder / "items.npy", mmap_mode="r"), np.load(folder / "queries.npy"))
+    tests = [anncur.Query(str(place)) for place in range(N_ANCHORS, N_ANCHORS + N_TESTS)]
+    return anncur.Index.open(folder / "index", load_scorer(scorer), vectors=engine), tests, scorer
+
+
+class Bare:
+    """Products and rankings of the same vectors, as one would write them down, and by the engine itself."""
+
+    def __init__(self, index: anncur.Index) -> None:
+        model = index._current().knowledge.posterior
+        self.item_model, self.engine = model.item_model(model.settings()), model.engine_index(model.settings())
+        width = self.item_model.vectors.width
+        self.query_vectors = np.random.default_rng(0).standard_normal((BLOCK, width)).astype(np.float32)
+        self.is_numpy = self.item_model.vectors.parts[0].array.dtype == np.float32
+        self.seconds: dict[str, list[float]] = {"bare": [], "bare_batched": [], "engine": []}
+
+    def take_turn(self) -> None:
+        """One query."""
+        if self.is_numpy:
+            self._time("bare", lambda: bare_search(self.item_model.vectors.all(), self.query_vectors[:1], BUDGET))
+        if self.engine is not None:
+            one = np.hstack([self.query_vectors[:1], np.ones((1, 1), dtype=np.float32)])
+            among, engine = Candidates(len(self.engine)), self.engine
+            self._time("engine", lambda: engine.top(one, BUDGET, exclude=[NO_POSITIONS], among=among))
+
+    def take_batched_turn(self) -> None:
+        """A block of queries, in parts of the items that leave room in memory."""
+        if self.is_numpy:
+            self._time("bare_batched", self._batched)
+
+    def _batched(self) -> None:
+        vectors = self.item_model.vectors.all()
+        for start in range(0, len(vectors), 100_000):
+            bare_search(vectors[start : start + 100_000], self.query_vectors, min(BUDGET, len(vectors) - start))
+
+    def _time(self, what: str, run: Callable[[], object]) -> None:
+        started = time.perf_counter()
+        run()
+        self.seconds[what].append(time.perf_counter() - started)
+
+    def milliseconds(self) -> dict[str, float | None]:
+        """The median of each, for one query."""
+        shares = {"bare": 1, "bare_batched": BLOCK, "engine": 1}
+        return {
+            f"{what}_ms": 1000 * float(np.median(taken)) / shares[what] if taken else None
+            for what, taken in self.seconds.items()
+        }
+
+
+def memory(what: str) -> float:
+    """Megabytes of this process: `Anonymous` is its own, `Pss` its share of all that it uses."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{what}:"))
     return int(line.split()[1]) / 1024
+
+
+def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
+    """How the time of a search beside its scorer grows with the items, for each engine."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for engine in dict.fromkeys(row["engine"] for row in rows):
+        some = sorted((row["n_items"], row["p50_ms"]) for row in rows if row["engine"] == engine)
+        axes.plot(*zip(*some, strict=True), marker="o", label=engine)
+    bare = sorted((row["n_items"], row["bare_ms"]) for row in rows if row["engine"] == "exact")
+    axes.plot(*zip(*bare, strict=True), "k--", label="one product in NumPy")
+    axes.set(xscale="log", yscale="log", xlabel="items", ylabel="ms of a search of 200 pairs, beside the scorer")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=120)
 
 
 def filtered_recall(index: anncur.Index, scorer: Synthetic, tests: Sequence[anncur.Query], *, filter: Any) -> float:
@@ -216,5 +321,7 @@ def mean_recall(
 if __name__ == "__main__":
     if "--measure" in sys.argv:
         print(json.dumps(measure(Path(sys.argv[-2]), sys.argv[-1])))
+    elif "--hold" in sys.argv:
+        hold(Path(sys.argv[-2]), sys.argv[-1])
     else:
         main()

@@ -16,7 +16,7 @@ LAYERS = [
     ["arrays", "caching", "columns", "importing", "notebook", "numbers", "progress", "threads", "waiting"],
     ["filters", "items"],
     ["ranking", "tokens"],
-    ["candidates"],
+    ["candidates", "item_scores"],
     ["vectors"],
     ["datasets", "models"],
     ["scorers", "retrievers"],

@@ -125,6 +125,22 @@ def test_added_and_removed_items_are_ranked_where_they_are_then(
     assert len(engine) == N_ITEMS  # as it was
 
 
+@pytest.mark.parametrize("kind", [FLAT, IVF, HNSW])
+def test_a_few_changes_are_made_without_building_faiss_again(
+    vectors: FloatMatrix, queries: FloatMatrix, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = in_faiss(vectors[:2500], kind=kind)
+    monkeypatch.setattr("anncur.vectors.faiss._build", None)
+    rng, changed, expected = np.random.default_rng(4), engine, vectors[:2500]
+    for start in range(2500, N_ITEMS, 100):
+        gone, more = rng.choice(len(changed), 60, replace=False), 0.9 * vectors[start : start + 100]
+        changed, expected = changed.remove(gone).add(more), np.concatenate([np.delete(expected, gone, axis=0), more])
+    found = changed.top(queries, 20, exclude=[NONE] * 5, among=Candidates(len(expected)))
+    both, everything = zip(found, queries, strict=True), np.arange(len(expected))
+    shares = [np.isin(true_top(expected, query, 20, everything), ranked.positions).mean() for ranked, query in both]
+    assert np.mean(shares) >= 0.95
+
+
 @pytest.mark.parametrize(
     "change", [lambda v: 1e5 * v, lambda v: 1e-7 * v, lambda v: v + 1e4], ids=["large", "small", "level"]
 )

@@ -307,7 +307,7 @@ def chunk_key(chunk: int) -> str:
     return f"c/{chunk}/0"
 
 
-def decode_chunk(stored: bytes, spec: ScoreSpec, chunk: int) -> FloatMatrix:
+def decode_chunk(stored: bytes | memoryview, spec: ScoreSpec, chunk: int) -> FloatMatrix:
     """The values of a chunk's file, after it was hashed: little-endian numbers, and a checksum of four bytes.
 
     The last chunk is stored at full length, filled up with NaN."""

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from anncur.arrays import FloatMatrix
-from anncur.factors.posterior import MOST_COMPONENTS, ItemModel, QueryPosterior, fit_items, gram
+from anncur.factors.items import MOST_COMPONENTS, ItemModel, centred_items, gram, item_model
+from anncur.factors.posterior import QueryPosterior
 from worlds import low_rank_scores
 
 
@@ -25,7 +26,7 @@ def by_hand(vectors: FloatMatrix, noise: float, scored: FloatMatrix, residuals: 
 @pytest.mark.parametrize("rounds", [[12], [1] * 12, [5, 3, 4], [2, 40]])
 def test_rounds_give_what_solving_at_once_gives(rounds: list[int], noise_share: float, precision: float) -> None:
     rng = np.random.default_rng(0)
-    model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=noise_share)
+    model = item_model(*centred_items(low_rank_scores(9, 60, rank=4, noise=0.3).T), noise_share=noise_share)
     posterior = QueryPosterior(2, model)
     orders = np.stack([rng.permutation(60) for _ in range(2)])[:, : sum(rounds)]
     residuals = rng.normal(size=orders.shape)
@@ -41,7 +42,7 @@ def test_rounds_give_what_solving_at_once_gives(rounds: list[int], noise_share: 
 
 
 def test_covariance_is_that_of_the_prior_less_what_scores_explain() -> None:
-    model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=0.1)
+    model = item_model(*centred_items(low_rank_scores(9, 60, rank=4, noise=0.3).T), noise_share=0.1)
     posterior = QueryPosterior(1, model)
     scored, others = np.arange(20)[None], np.arange(30, 36)[None]
     posterior.observe(scored, np.ones((1, 20)))
@@ -52,7 +53,7 @@ def test_covariance_is_that_of_the_prior_less_what_scores_explain() -> None:
 
 
 def test_a_query_whose_scores_misfit_the_model_is_less_certain() -> None:
-    model = fit_items(low_rank_scores(9, 60, rank=4, noise=0.3).T, noise_share=0.1)
+    model = item_model(*centred_items(low_rank_scores(9, 60, rank=4, noise=0.3).T), noise_share=0.1)
     posterior = QueryPosterior(2, model)
     posterior.observe(np.tile(np.arange(20), (2, 1)), np.stack([np.zeros(20), np.full(20, 50.0)]))
     as_expected, far_off = posterior.misfit()
@@ -60,7 +61,7 @@ def test_a_query_whose_scores_misfit_the_model_is_less_certain() -> None:
 
 
 def test_keeping_some_queries_leaves_their_posterior_as_it_was() -> None:
-    model = fit_items(low_rank_scores(9, 60, rank=4).T, noise_share=0.1)
+    model = item_model(*centred_items(low_rank_scores(9, 60, rank=4).T), noise_share=0.1)
     whole, part = QueryPosterior(3, model), QueryPosterior(3, model)
     rng = np.random.default_rng(1)
     first, second = rng.integers(0, 30, (3, 4)), rng.integers(30, 60, (3, 4))
@@ -76,7 +77,7 @@ def test_keeping_some_queries_leaves_their_posterior_as_it_was() -> None:
 def test_anchor_queries_themselves_have_a_standard_normal_vector() -> None:
     """Item vectors are scaled so: the products of items are their covariance over the anchor queries."""
     scores = low_rank_scores(30, 12, rank=5, noise=0.5)
-    model = fit_items(scores.T, noise_share=0.1)
+    model = item_model(*centred_items(scores.T), noise_share=0.1)
     vectors = vectors_of(model)[:, :-1]
     np.testing.assert_allclose(vectors @ vectors.T, np.cov(scores.T), atol=1e-5)
     np.testing.assert_allclose(model.offsets, scores.mean(axis=0), atol=1e-6)
@@ -85,7 +86,7 @@ def test_anchor_queries_themselves_have_a_standard_normal_vector() -> None:
 def test_how_far_a_query_follows_the_offsets_is_learnt_from_its_scores() -> None:
     rng = np.random.default_rng(0)
     offsets = 3 * rng.normal(size=(60, 1))
-    model = fit_items(offsets + 0.1 * rng.normal(size=(60, 5)), noise_share=0.1)
+    model = item_model(*centred_items(offsets + 0.1 * rng.normal(size=(60, 5))), noise_share=0.1)
     scored, others = np.arange(30)[None], np.arange(30, 60)
     against = QueryPosterior(1, model)
     against.observe(scored, -0.5 * offsets[:30].T - model.offsets[scored])
@@ -95,7 +96,7 @@ def test_how_far_a_query_follows_the_offsets_is_learnt_from_its_scores() -> None
 
 def test_the_part_that_retrievers_predict_is_in_no_vector() -> None:
     scores = low_rank_scores(10, 40, rank=3).T
-    model = fit_items(scores, scores - 7.0, noise_share=0.1)
+    model = item_model(*centred_items(scores, scores - 7.0), noise_share=0.1)
     np.testing.assert_allclose(model.offsets, 7.0, atol=1e-5)
     np.testing.assert_allclose(vectors_of(model), 0.0, atol=1e-5)
 
@@ -103,8 +104,8 @@ def test_the_part_that_retrievers_predict_is_in_no_vector() -> None:
 def test_embeddings_take_their_share_and_the_variance_stays() -> None:
     scores = low_rank_scores(10, 40, rank=3).T
     embeddings = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    alone = fit_items(scores, noise_share=0.1)
-    joined = fit_items(scores, noise_share=0.1, embeddings=embeddings, embedding_share=0.3)
+    alone = item_model(*centred_items(scores), noise_share=0.1)
+    joined = item_model(*centred_items(scores), noise_share=0.1, embeddings=embeddings, embedding_share=0.3)
     assert joined.width == 17
     assert joined.noise == pytest.approx(alone.noise)
     of_scores = np.square(vectors_of(alone)[:, :-1]).sum()
@@ -114,7 +115,7 @@ def test_embeddings_take_their_share_and_the_variance_stays() -> None:
 
 def test_very_many_anchor_queries_are_reduced_to_their_first_principal_components() -> None:
     scores = low_rank_scores(MOST_COMPONENTS + 40, 300, rank=20, noise=0.01)
-    model = fit_items(scores.T, noise_share=0.1)
+    model = item_model(*centred_items(scores.T), noise_share=0.1)
     vectors = vectors_of(model)[:, :-1]
     assert vectors.shape[1] == MOST_COMPONENTS
     np.testing.assert_allclose(vectors @ vectors.T, np.cov(scores.T), atol=1e-2)
@@ -122,7 +123,7 @@ def test_very_many_anchor_queries_are_reduced_to_their_first_principal_component
 
 @pytest.mark.parametrize("scores", [np.zeros((20, 5)), np.ones((20, 1)), np.empty((20, 0))])
 def test_scores_without_spread_stay_finite(scores: FloatMatrix) -> None:
-    model = fit_items(scores.astype(np.float32), noise_share=0.0)
+    model = item_model(*centred_items(scores.astype(np.float32)), noise_share=0.0)
     posterior = QueryPosterior(1, model)
     posterior.observe(np.array([[0, 1, 2]]), np.array([[1.0, 2.0, 3.0]]))
     assert model.noise > 0
@@ -130,6 +131,6 @@ def test_scores_without_spread_stay_finite(scores: FloatMatrix) -> None:
 
 
 def test_the_gram_matrix_is_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anncur.factors.posterior.ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr("anncur.factors.items.ITEMS_AT_ONCE", 7)
     vectors = low_rank_scores(40, 6, rank=3)
     np.testing.assert_allclose(gram(vectors), vectors.astype(float).T @ vectors.astype(float), atol=1e-5)

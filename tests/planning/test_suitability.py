@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,8 @@ import pytest
 
 import anncur
 from anncur import anchors
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix
+from anncur.item_scores import ChunkedScores
 from anncur.planning.advice import advise
 from anncur.planning.suitability import assess, compare
 from anncur.search.settings import PosteriorSettings, RecallCurve, Tuned
@@ -46,24 +47,9 @@ class Blurred:
         return self._scores[[self._places[query.text] for query in queries]].astype(np.float32)
 
 
-class Held:
-    """The exact scores of a world, handed out in parts."""
-
-    def __init__(self, world: World) -> None:
-        self._vectors = np.ascontiguousarray(world.exact_scores.T)
-        self.n_items, self.n_anchor_queries = self._vectors.shape
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
-        for start in range(0, self.n_items, 100):
-            yield start, self._vectors[start : start + 100]
-
-    def rows(self, positions: Positions) -> FloatMatrix:
-        return self._vectors[positions]
-
-
 def derived_of(world: World, *retrievers: Blurred) -> Derived:
     return derive(
-        Held(world),
+        ChunkedScores(np.split(world.exact_scores.T, [100, 200]), np.arange(len(world.items)), len(world.queries)),
         queries=[anncur.Query(text) for text in world.queries],
         retrievers={each.name: each for each in retrievers},
         anchor_method="pivoted_qr",

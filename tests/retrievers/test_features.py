@@ -13,7 +13,6 @@ from anncur.retrievers.features import (
     Regression,
     features,
     features_of_pairs,
-    predict,
     predict_items,
     predict_sample,
     regress,
@@ -62,7 +61,7 @@ def test_a_retriever_that_is_the_scorer_predicts_it_all(cheap: FloatMatrix) -> N
     retriever_scores = 3 * features(cheap)[0]
     exact = retriever_scores + np.arange(200)  # every item has a level of its own
     coefficients = regress(exact, {"twin": features(cheap)}).coefficients
-    fitted = predict({"twin": cheap}, dict(coefficients))
+    fitted = predict_sample({"twin": features(cheap)}, dict(coefficients))
     residual = exact - fitted
     assert (residual - residual.mean(axis=0)).std() < 0.05 * retriever_scores.std()
 
@@ -71,7 +70,7 @@ def test_what_a_retriever_scores_an_item_for_every_query_does_not_count(cheap: F
     popular = cheap + 3 * np.random.default_rng(2).normal(size=200)
     exact = 3 * features(popular)[0]
     coefficients = regress(exact, {"twin": features(popular)}).coefficients
-    residual = exact - predict({"twin": popular}, dict(coefficients))
+    residual = exact - predict_sample({"twin": features(popular)}, dict(coefficients))
     assert (residual - residual.mean(axis=0)).std() < 0.2 * (exact - exact.mean(axis=0)).std()
 
 
@@ -111,20 +110,30 @@ def test_samples_and_whole_rows_agree(cheap: FloatMatrix) -> None:
     retrievers = {"one": Fixed("one", cheap), "two": Fixed("two", cheap[:, ::-1])}
     coefficients = {"one": (0.5, 0.25), "two": (-1.0, 2.0)}
     items = np.array([3, 50, 199])
-    whole = predict({"one": cheap, "two": cheap[:, ::-1]}, coefficients)
+    whole = predict_sample({"one": features(cheap), "two": features(cheap[:, ::-1])}, coefficients)
     sampled = predict_sample(sampled_features(retrievers, QUERIES, items), coefficients)
     np.testing.assert_allclose(sampled, whole[:, items], atol=1e-5)
-    by_item = predict_items(retrievers, coefficients, QUERIES, 200)
+    by_item = predict_items(retrievers, coefficients, QUERIES, slice(0, 200))
     assert by_item is not None
-    np.testing.assert_allclose(by_item, whole.T, atol=1e-5)
-    assert predict_items(retrievers, {}, QUERIES, 200) is None
+    np.testing.assert_allclose(by_item.fitted, whole.T, atol=1e-5)
+    assert predict_items(retrievers, {}, QUERIES, slice(0, 200)) is None
+
+
+def test_items_that_come_later_are_predicted_by_the_scales_of_those_before(cheap: FloatMatrix) -> None:
+    coefficients = {"one": (0.5, 0.25)}
+    before = predict_items({"one": Fixed("one", cheap[:, :150])}, coefficients, QUERIES, slice(0, 150))
+    assert before is not None
+    grown = {"one": Fixed("one", np.hstack([cheap[:, :150], 100 * cheap[:, 150:]]))}  # which would change the scales
+    after = predict_items(grown, coefficients, QUERIES, slice(100, 200), scales=before.scales)
+    assert after is not None
+    np.testing.assert_allclose(after.fitted[:50], before.fitted[100:], atol=1e-5)
+    assert after.fitted.shape == (100, len(QUERIES))
 
 
 def test_half_the_weight_is_half_of_the_prediction(cheap: FloatMatrix) -> None:
     coefficients = {"one": (0.5, 0.25)}
-    np.testing.assert_allclose(
-        predict({"one": cheap}, scaled(coefficients, 0.5)), 0.5 * predict({"one": cheap}, coefficients), atol=1e-6
-    )
+    whole, half = (predict_sample({"one": features(cheap)}, scaled(coefficients, weight)) for weight in (1.0, 0.5))
+    np.testing.assert_allclose(half, 0.5 * whole, atol=1e-6)
 
 
 def test_features_of_pairs_are_those_of_each_query_and_its_own_items(cheap: FloatMatrix) -> None:

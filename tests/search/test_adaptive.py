@@ -138,7 +138,7 @@ def test_item_models_are_fitted_to_the_residuals_of_retrievers_by_their_weight(
     ]
     own = [posterior.prior(each, [anncur.Query(query) for query in hard.queries[:3]]) for each in settings]
     for each, prior in zip(settings, own, strict=True):
-        residuals = posterior.anchor_scores - prior.means_at(np.tile(np.arange(800), (3, 1))).T
+        residuals = posterior.scores.all() - prior.means_at(np.tile(np.arange(800), (3, 1))).T
         np.testing.assert_allclose(posterior.item_model(each).offsets, residuals.mean(axis=1), atol=1e-4)
 
 

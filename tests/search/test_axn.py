@@ -14,6 +14,7 @@ from anncur import AnncurError, Axn, Index, Rerank
 from anncur.arrays import FloatMatrix
 from anncur.factors.cur import CurFactors
 from anncur.factors.sparse import SparseScores, Start
+from anncur.item_scores import HeldScores
 from anncur.search.axn import FactorSettings, Reference, SparseFactors, fit_sparse
 from anncur.search.base import Knowledge, Method
 from worlds import World
@@ -123,7 +124,7 @@ def test_only_the_scores_of_a_retrievers_best_items_are_used(world: World, index
     scores = np.full((N_ANCHORS, N_ITEMS), -1e3, dtype=np.float32)
     np.put_along_axis(scores, best, np.take_along_axis(world.exact_scores[:N_ANCHORS], best, axis=1), axis=1)
     full = index._current().knowledge
-    sparse = replace(full, factors=CurFactors(scores.T, full.factors.anchor_order))
+    sparse = replace(full, factors=CurFactors(HeldScores(scores.T), full.factors.anchor_order))
     for n_scored, is_same in ((30, True), (31, False)):
         settings = FactorSettings("transductive", "toy", n_scored, pull=1.0, seed=0)
         of_all, of_some = (fit_sparse(knowledge, settings).vectors for knowledge in (full, sparse))

@@ -10,6 +10,7 @@ import pytest
 import anncur
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.shortlist import Shortlist
+from anncur.vectors.exact import ExactVectors
 from worlds import World, low_rank_scores
 
 N_ITEMS, N_ANCHORS = 6000, 25
@@ -64,8 +65,31 @@ def test_queries_whose_best_come_from_far_down_want_all_items_ranked_again() -> 
 def test_what_was_scored_leaves_the_shortlist() -> None:
     left = Shortlist.of(np.array([[7, 3, 9, 1], [4, 8, 2, 6]])).without(np.array([[3, 1], [8, 4]]))
     assert left is not None
-    assert left.positions.tolist() == [[7, 9], [2, 6]]
-    assert left.ranks.tolist() == [[0, 2], [2, 3]]
+    assert left.positions[~left.is_scored].tolist() == [7, 9, 2, 6]
+    assert left.n_left.tolist() == [2, 2]
+    vectors = ExactVectors(np.arange(10, dtype=np.float32)[:, None])
+    products = left.products(np.array([[1.0], [2.0]]), vectors)
+    assert products.tolist() == [[-np.inf, -np.inf, 7.0, 9.0], [4.0, -np.inf, 12.0, -np.inf]]
+
+
+def test_vectors_are_picked_out_once_where_memory_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked, vectors = np.array([[7, 3, 9, 1], [4, 8, 2, 6]]), ExactVectors(np.eye(10, dtype=np.float32))
+    queries = np.random.default_rng(0).normal(size=(2, 10))
+    kept = Shortlist.of(ranked, vectors)
+    assert kept.vectors is not None
+    monkeypatch.setattr("anncur.search.shortlist.MOST_BYTES", 0)
+    assert Shortlist.of(ranked, vectors).vectors is None
+    np.testing.assert_array_equal(
+        kept.products(queries, vectors), Shortlist.of(ranked, vectors).products(queries, vectors)
+    )
+
+
+def test_a_query_that_is_ranked_again_has_other_items_and_their_vectors() -> None:
+    vectors = ExactVectors(np.arange(10, dtype=np.float32)[:, None])
+    before = Shortlist.of(np.array([[7, 3], [4, 8]]), vectors).without(np.array([[3], [8]]))
+    assert before is not None
+    after = before.replaced(np.array([1]), Shortlist.of(np.array([[6, 5]]), vectors))
+    assert after.products(np.ones((2, 1)), vectors).tolist() == [[-np.inf, 7.0], [5.0, 6.0]]
 
 
 def test_a_list_that_does_not_hold_what_was_scored_is_dropped() -> None:

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 import anncur
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix
+from anncur.item_scores import HeldScores
 from anncur.search.settings import PosteriorSettings
 from anncur.tuning.posterior import _Bench, _Choice
 from worlds import low_rank_scores
 
 N_QUERIES = 30
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Exact scores in memory, (n_items, n_queries)."""
-
-    values: FloatMatrix
-
-    @property
-    def n_items(self) -> int:
-        return len(self.values)
-
-    @property
-    def n_anchor_queries(self) -> int:
-        return int(self.values.shape[1])
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
-        yield 0, self.values
-
-    def rows(self, positions: Positions, /) -> FloatMatrix:
-        return self.values[positions]
 
 
 class Noisy:
@@ -54,7 +34,7 @@ def new_bench() -> _Bench:
     scores = low_rank_scores(N_QUERIES, 300, rank=25, noise=3.0, seed=5)
     queries = [anncur.Query(str(place)) for place in range(N_QUERIES)]
     retrievers = {name: Noisy(name, scores, noise) for name, noise in {"near": 6.0, "far": 30.0}.items()}
-    return _Bench.make(Scores(scores.T), queries, retrievers, np.random.default_rng(0))
+    return _Bench.make(HeldScores(scores.T), queries, retrievers, np.random.default_rng(0))
 
 
 def test_a_choice_is_worth_the_same_after_others_were_tried() -> None:

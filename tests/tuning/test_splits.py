@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from anncur import Anncur, anchors
-from anncur.arrays import FloatMatrix, Positions
+from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
+from anncur.item_scores import ChunkedScores
 from anncur.search.splits import BudgetSplit, SplitTable
 from anncur.tuning.splits import tune_splits
 from worlds import World, low_rank_scores
@@ -24,23 +25,14 @@ def table(ranks: dict[BudgetSplit, list[list[int]]]) -> SplitTable:
     return SplitTable(list(ranks), np.array(list(ranks.values()), dtype=np.int16))
 
 
-class Held:
-    """Scores in memory, handed out in parts of seven items."""
-
-    def __init__(self, item_vectors: FloatMatrix) -> None:
-        self._vectors = item_vectors
-        self.n_items, self.n_anchor_queries = item_vectors.shape
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
-        for start in range(0, self.n_items, 7):
-            yield start, self._vectors[start : start + 7]
-
-    def rows(self, positions: Positions) -> FloatMatrix:
-        return self._vectors[positions]
+def in_chunks(item_vectors: FloatMatrix) -> ChunkedScores:
+    """Scores in chunks of seven items."""
+    n_items, n_queries = item_vectors.shape
+    return ChunkedScores(np.split(item_vectors, range(7, n_items, 7)), np.arange(n_items), n_queries)
 
 
 def tune(item_vectors: FloatMatrix) -> SplitTable:
-    return tune_splits(Held(item_vectors), anchor_method="random", rng=np.random.default_rng(0))
+    return tune_splits(in_chunks(item_vectors), anchor_method="random", rng=np.random.default_rng(0))
 
 
 def test_an_item_is_found_when_its_rank_is_below_the_pairs_left_after_the_anchors() -> None:
@@ -76,7 +68,7 @@ def test_expected_recall_is_what_other_queries_then_find() -> None:
     true = [set(world.brute_force(query, 10)) for query in range(60, 140)]
     measured = np.mean([len(set(hits.ids) & ids) / 10 for hits, ids in zip(found, true, strict=True)])
     assert 0.3 < measured < 0.95, "too easy or too hard a world would prove nothing"
-    splits = tune_splits(Held(world.exact_scores[:60].T), anchor_method="pivoted_qr", rng=np.random.default_rng(0))
+    splits = tune_splits(in_chunks(world.exact_scores[:60].T), anchor_method="pivoted_qr", rng=np.random.default_rng(0))
     assert splits.highest_recall(k=10, budget=60) == pytest.approx(measured, abs=0.08)
 
 

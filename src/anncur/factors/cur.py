@@ -17,6 +17,7 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
+from anncur.item_scores import ItemScores
 
 PAPER_CUTOFF = 1e-15  # nothing is cut off: the authors' setting, unstable when the anchor block is nearly square
 
@@ -130,19 +131,24 @@ class CurFactors:
     The vectors are the anchor scores themselves: `(exact @ link) @ anchor_scores` is the same product as with
     precomputed `link @ anchor_scores`, and one matrix then serves every number of anchor items and every cutoff."""
 
-    def __init__(self, item_vectors: FloatMatrix, anchor_order: Positions, *, most_links: int = 32) -> None:
-        self.item_vectors = item_vectors  # (n_items, n_anchor_queries)
+    def __init__(self, scores: ItemScores, anchor_order: Positions, *, most_links: int = 32) -> None:
+        self._scores = scores
         self.anchor_order = anchor_order
         self._links: Cache[FloatMatrix] = Cache(most_links)  # by anchor items and cutoff
 
     @property
     def n_anchor_queries(self) -> int:
         """The width of the item vectors."""
-        return int(self.item_vectors.shape[1])
+        return self._scores.n_anchor_queries
+
+    @property
+    def item_vectors(self) -> FloatMatrix:
+        """The anchor scores, (n_items, n_anchor_queries); read when they are first asked for."""
+        return self._scores.all()
 
     def anchor_block(self, anchor_items: Positions) -> AnchorBlock:
         """The decomposed block of these anchor items."""
-        return AnchorBlock(self.item_vectors[anchor_items].T)
+        return AnchorBlock(self._scores.rows(anchor_items).T)
 
     def link(self, anchor_items: Positions, cutoff: float) -> FloatMatrix:
         """The link matrix of these anchor items; the latest ones are remembered."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
-from anncur.factors.posterior import ItemModel, QueryPosterior
+from anncur.factors.items import ItemModel
+from anncur.factors.posterior import QueryPosterior
 
 LEAST_CUTOFF = 1e-6  # its square, the noise, stays above the rounding errors of products in float64
 

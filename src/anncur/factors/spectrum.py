@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from anncur.arrays import FloatMatrix
-from anncur.factors.posterior import ITEMS_AT_ONCE, gram
+from anncur.factors.items import ITEMS_AT_ONCE, gram
 
 DIGITS = 6  # of a share: the last ones depend on the parts that the scores came in
 

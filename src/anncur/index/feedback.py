@@ -39,7 +39,7 @@ def fit_query_log(
     with one_blas_thread():
         feedback = fit_feedback(
             scored,
-            anchor_scores=posterior.anchor_scores,
+            anchor_scores=posterior.scores.all(),
             anchor_queries=snapshot.anchor_queries,
             retrievers=snapshot.knowledge.retrievers,
             coefficients=posterior.own_settings().in_mean,

@@ -23,6 +23,7 @@ Whatever writes, writes a segment and then publishes a manifest; until then no r
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,9 @@ from anncur.errors import (
     AnncurWarning,
     DamagedError,
     DamagedWarning,
+    FingerprintError,
     InputError,
+    RetrieverError,
     StorageError,
 )
 from anncur.index.backend import Contents
@@ -46,6 +49,7 @@ from anncur.index.filtering import Metadata, MetadataPart
 from anncur.index.folder_build import with_derived
 from anncur.index.folder_changes import append_items, hide_items, merge, run_of_small
 from anncur.index.folder_upkeep import damage_of, delete, idle_segments, make_again, unneeded
+from anncur.index.folder_vectors import with_vectors, without_vectors
 from anncur.index.snapshot import Prepared, Snapshot, make_snapshot
 from anncur.items import ItemLike, Query
 from anncur.progress import Progress
@@ -56,6 +60,7 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.search.feedback import FeedbackModel
 from anncur.storage.codecs import OLDER_FILES
 from anncur.storage.files import copy_file, writer_lock
+from anncur.storage.item_vectors import VECTORS
 from anncur.storage.loaded import LoadedSegments
 from anncur.storage.manifest import (
     CALIBRATION,
@@ -82,10 +87,10 @@ from anncur.storage.segments import (
 )
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
-from anncur.tuning.held_out import HeldScores
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 Read = TypeVar("Read")
+LOG = logging.getLogger("anncur")
 
 MOST_VERSIONS = 32  # with their manifests; where more have piled up, a change deletes what only older ones need
 TRIES = 20  # of reading a version while others publish and delete old ones
@@ -102,13 +107,13 @@ class FolderBackend:
         retrievers: Mapping[str, Retriever] | None = None,
         *,
         engine: Engine | None = None,
-        is_refreshed: bool = False,
     ) -> None:
         self.folder = folder
         self.engine = engine  # None for the one that it was built with
         self.own_retrievers = dict(retrievers or {})
         self._query_log = FolderQueryLog(folder)
-        self._loaded = LoadedSegments(keeps_encoded=is_refreshed)
+        self._loaded = LoadedSegments()
+        self._kept_index = KeptIndex()
         self._latest: Version | None = None  # that was read
         self._in_use: tuple[Manifest, weakref.ref[Snapshot]] | None = None  # that was loaded last
 
@@ -221,10 +226,12 @@ class FolderBackend:
             damaged = [name for name, _ in version.damage()]
             files = make_again(version, lambda: self._retrievers(version), damaged, scorer, progress=progress)
             repaired = replace(version.manifest, files=files)
+            if any(name.startswith(f"{VECTORS}/") for name in damaged):
+                repaired = without_vectors(repaired)
             if any(name.startswith(DERIVED) for name in damaged):
                 repaired = self._derive_again(Version(self.folder, repaired), progress=progress)
             if repaired != version.manifest:
-                publish(self.folder, repaired)
+                self._publish(repaired)
             restore_newest(self.folder)
             self._loaded.clear()
         return [f"{problem}; {LOST}" for problem in self.verify()]
@@ -279,7 +286,18 @@ class FolderBackend:
         self._tidy(self._publish(manifest))
 
     def _publish(self, manifest: Manifest) -> Version:
+        """Publish a version, with the vectors of those of its items that have none yet."""
+        version = Version(self.folder, manifest, self._loaded)
+        try:
+            manifest = with_vectors(version, lambda: self._fitted(version))
+        except (FingerprintError, InputError, RetrieverError) as error:  # a retriever that isn't here can't be asked
+            LOG.info("readers of %s make the vectors of its items in memory: %s", self.folder, error)
+            manifest = without_vectors(manifest)
         return Version(self.folder, publish(self.folder, manifest), self._loaded)
+
+    def _fitted(self, version: Version) -> dict[str, Retriever]:
+        retrievers = self._retrievers(version)
+        return fitted_on_use(retrievers, version.items(), version.encoded(retrievers))
 
     def _tidy(self, version: Version) -> None:
         """Merge a run of small segments, and delete what only older versions need, where it is due.
@@ -338,7 +356,6 @@ class FolderBackend:
             return snapshot
         loaded = self._snapshot(version)
         self._in_use = version.manifest, weakref.ref(loaded)
-        self._loaded.keeps_encoded = True  # whoever loads twice will load again
         return loaded
 
     def _snapshot(self, version: Version) -> Snapshot:
@@ -347,13 +364,15 @@ class FolderBackend:
         return make_snapshot(
             version.manifest.version,
             version.items(),
-            version.anchor_scores(),
+            version.scores(),
             anchor_queries=version.queries(),
             derived=version.derived().take(version.live_rows()),
             retrievers=retrievers,
             encoded=version.encoded(retrievers),
+            projected=version.projected(),
             metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
             engine=self.engine or Engine(version.manifest.vectors).at_hand(),
+            kept_index=self._kept_index,
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),
         )
@@ -379,11 +398,11 @@ class FolderBackend:
 
     def _derive_again(self, version: Version, *, progress: Progress) -> Manifest:
         """The same version with what can be derived from its scores; costs no pairs."""
-        live, retrievers = version.live_rows(), self._retrievers(version)
+        live = version.live_rows()
         derived = derive(
-            HeldScores(version.anchor_scores()),
+            version.scores(),
             queries=version.queries(),
-            retrievers=fitted_on_use(retrievers, version.items(), version.encoded(retrievers)),
+            retrievers=self._fitted(version),
             anchor_method=version.manifest.anchor_method,
             seed=version.manifest.seed,
             progress=progress,

@@ -17,7 +17,8 @@ import numpy as np
 from anncur.errors import AnncurWarning, FingerprintError, InputError
 from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
 from anncur.index.encoding import check_embeddings, check_first_query
-from anncur.items import Item, Items, Query
+from anncur.index.folder_vectors import with_vectors
+from anncur.items import Corpus, Item, Items, Query
 from anncur.retrievers.base import Arrays, Encoded, Retriever, fitted_on_use
 from anncur.retrievers.user_embeddings import UserRetriever
 from anncur.scores import ScoreMatrix, ScoreSpec
@@ -102,7 +103,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             progress=request.progress,
         )
         manifest = _first_manifest(segment.name, segment.spec, settings, request.retrievers, scorer_name)
-        _publish_first(folder, replace(manifest, files=basis_files), queries, derived)
+        _publish_first(folder, replace(manifest, files=basis_files), queries, derived, fitted)
         drop_pilot(folder)
 
 
@@ -129,7 +130,8 @@ def save_in_folder(
         manifest = _first_manifest(name, matrix.spec, settings, retrievers, scorer_name)
         files = [write_basis(folder, stored_as, basis) for stored_as, basis in bases.items()]
         files_by_name = {file: record for some in files for file, record in some.items()}
-        _publish_first(folder, replace(manifest, files=files_by_name), queries, derived)
+        fitted = fitted_on_use(retrievers, Corpus(items), by_name(retrievers, encoded))
+        _publish_first(folder, replace(manifest, files=files_by_name), queries, derived, fitted)
 
 
 def check_shard(shard: tuple[int, int] | None) -> None:
@@ -259,10 +261,13 @@ def _first_manifest(
     )
 
 
-def _publish_first(folder: Path, manifest: Manifest, queries: Sequence[Query], derived: Derived) -> None:
+def _publish_first(
+    folder: Path, manifest: Manifest, queries: Sequence[Query], derived: Derived, fitted: Mapping[str, Retriever]
+) -> None:
     """Make a filled segment the first version. Needs the lock."""
     (segment,) = manifest.segments
     lines = "".join(json.dumps(query_record(query), ensure_ascii=False) + "\n" for query in queries).encode()
     name = f"{QUERIES}{hashlib.sha256(lines).hexdigest()[:16]}.jsonl"
     files = {name: write_file(folder / name, lines), **segment_files(folder, segment.name), **manifest.files}
-    publish(folder, with_derived(folder, replace(manifest, files=files), derived))
+    version = Version(folder, with_derived(folder, replace(manifest, files=files), derived))
+    publish(folder, with_vectors(version, lambda: fitted))

@@ -16,12 +16,14 @@ from anncur.index.build import check_retrievers
 from anncur.index.changes import Incoming, embeddings_of_stored, rearranged, taken_over
 from anncur.index.encoding import check_embeddings, check_encoder, with_new_items
 from anncur.index.folder_build import write_derived
+from anncur.index.folder_vectors import merged_vectors
 from anncur.progress import Progress
 from anncur.retrievers.base import EncodingRetriever, Retriever
 from anncur.retrievers.user_embeddings import EmbeddingsLike
 from anncur.scorers.guard import GuardedScorer
 from anncur.storage.encoded import N_COMPARED, RETRIEVERS, encode_segment, encoding_retrievers
 from anncur.storage.files import FileRecord
+from anncur.storage.item_vectors import PROJECTION, VECTORS
 from anncur.storage.items import StoredItems
 from anncur.storage.manifest import DERIVED, QUERIES, SEGMENTS, Manifest, Segment, next_version
 from anncur.storage.merging import merge_segments
@@ -99,7 +101,7 @@ def append_items(
     )
     rows = version.live_rows()
     same_text = {item_id: int(rows[position]) for item_id, position in incoming.same_text.items()}
-    known = taken_over(same_text, version.scores_of)
+    known = taken_over(incoming.same_text, version.scores().rows)
     segment.matrix.fill(scorer, queries, segment.items.between, known=known, progress=progress)
     hidden = [one.without(rows[incoming.positions]) for one in placed(version)]
     new = Placed(Segment(segment.name), _sources(segment, same_text))
@@ -120,6 +122,7 @@ def merge(version: Version, start: int, retrievers: Mapping[str, Retriever]) -> 
     kept, run = placed(version)[:start], placed(version)[start:]
     number = next_version(version.folder)
     name, files = merge_segments(version, [one.segment for one in run], retrievers, number=number)
+    files |= merged_vectors(version, [one.segment for one in run], name)
     live = version.live_rows()
     merged = Placed(Segment(name), live[live >= version.starts[start]])
     return next_manifest(version, [*kept, merged], files)
@@ -143,7 +146,12 @@ def run_of_small(version: Version) -> int | None:
 def next_manifest(version: Version, segments: Sequence[Placed], files: Mapping[str, FileRecord]) -> Manifest:
     """The manifest of a version with these segments, but for those that have no item left; `files` are new ones."""
     kept = [one for one in segments if one.n_live]
-    needed = (QUERIES, f"{RETRIEVERS}/", *(f"{SEGMENTS}/{one.segment.name}/" for one in kept))
+    vectors = f"{VECTORS}/{version.space}"
+    needed = (
+        *(QUERIES, f"{RETRIEVERS}/", f"{vectors}/{PROJECTION}"),
+        *(f"{SEGMENTS}/{one.segment.name}/" for one in kept),
+        *(f"{vectors}/{one.segment.name}." for one in kept),
+    )
     found = {name: record for name, record in version.manifest.files.items() if name.startswith(needed)} | dict(files)
     sources, n_before = np.concatenate([one.sources for one in kept]), int(version.starts[-1])
     if np.array_equal(sources[:n_before], np.arange(n_before)) and (sources[n_before:] < 0).all():

@@ -15,12 +15,14 @@ from anncur.retrievers.base import Retriever
 from anncur.scorers.guard import GuardedScorer
 from anncur.storage.encoded import RETRIEVERS
 from anncur.storage.files import STAGING, FileRecord, is_in_use, storing
+from anncur.storage.item_vectors import VECTORS
 from anncur.storage.items import ItemRows
 from anncur.storage.manifest import (
     DERIVED,
     MANIFESTS,
     PREPARED,
     SEGMENTS,
+    Manifest,
     Segment,
     manifest_path,
     newest_damage,
@@ -80,9 +82,18 @@ def unneeded(folder: Path) -> list[Path]:
         *(path for path in (folder / SEGMENTS).glob("*") if path.name not in kept),
         *(path for path in (folder / DERIVED).glob("*") if path.name not in derived),
         *(path for path in (folder / RETRIEVERS).glob("*") if path.name not in derived),
+        *_unneeded_vectors(folder, newest),
         *(folder / MANIFESTS).glob(f"*{STAGING}"),
         *older,
     ]
+
+
+def _unneeded_vectors(folder: Path, newest: Manifest) -> list[Path]:
+    """Spaces that only older versions have, and of the newest one's what belongs to segments that are gone."""
+    spaces = {name.split("/")[1] for name in newest.files if name.startswith(f"{VECTORS}/")}
+    older = [path for path in (folder / VECTORS).glob("*") if path.name not in spaces]
+    within = [path for space in spaces for path in (folder / VECTORS / space).glob("*")]
+    return older + [path for path in within if path.relative_to(folder).as_posix() not in newest.files]
 
 
 def idle_segments(folder: Path) -> list[Path]:

@@ -201,7 +201,7 @@ class Index:
         if embeddings is not None or embed_queries is not None:
             own[EMBEDDINGS] = UserRetriever(UserEmbeddings(as_function(embeddings), embed_queries))
         engine = None if vectors is None else Engine.wanted(vectors)
-        backend = FolderBackend(as_folder(path), own, engine=engine, is_refreshed=refresh_seconds is not None)
+        backend = FolderBackend(as_folder(path), own, engine=engine)
         late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)
         watch = StabilityWatch()

@@ -116,7 +116,7 @@ class MemoryBackend:
         return make_snapshot(
             state.version,
             state.items,
-            state.matrix.all(),
+            state.matrix,
             anchor_queries=self._queries,
             derived=state.derived,
             retrievers=self._retrievers,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from anncur.anchors import sample_positions
 from anncur.caching import Cache
 from anncur.errors import ChangedScorerWarning, FingerprintError, InputError, ScorerError
 from anncur.index.backend import Contents
@@ -99,13 +100,14 @@ async def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: s
     if not queries:
         return True
     positions = np.unique(np.linspace(0, len(snapshot.items) - 1, PAIRS_CHECKED).astype(np.int64))
-    stored = snapshot.knowledge.factors.item_vectors[:, 0]
     try:
         now = await answer_again(scorer, queries[0], snapshot.items_for(scorer.fingerprint), positions, waiting)
     except ScorerError:
         return False
-    spread = {"lowest": float(stored.min()), "highest": float(stored.max())}
-    n_changed = n_different(stored[positions], now, **spread, dtype=dtype)
+    scores = snapshot.knowledge.posterior.scores
+    some = scores.rows(sample_positions(scores.n_items, np.random.default_rng(0)))[:, 0]
+    stored = scores.rows(positions)[:, 0]
+    n_changed = n_different(stored, now, lowest=float(some.min()), highest=float(some.max()), dtype=dtype)
     if n_changed:
         warnings.warn(
             f"the scorer {scorer.fingerprint} gives other scores than those that the index was built with: for "

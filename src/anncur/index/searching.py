@@ -34,7 +34,7 @@ from anncur.waiting import Waiting
 
 QUERIES_AT_ONCE = 64  # enough for a matrix product to be worth it; memory grows with it, not with the queries in all
 PAIRS_AT_ONCE = 100_000  # fewer queries at once where each of them scores very many items
-MEANS_AT_ONCE = 2**23  # queries x items, each with some features of retriever scores: a few hundred MB
+MEANS_AT_ONCE = 2**25  # queries x items, each with a score of every retriever and a mean: a few hundred MB
 DEFAULT_EXPLORE, MOST_EXPLORE = 0.05, 0.9  # shares of the pairs
 
 

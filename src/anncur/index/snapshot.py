@@ -11,17 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from anncur.anchors import order_anchors
-from anncur.arrays import FloatMatrix
 from anncur.candidates import Candidates
 from anncur.factors.cur import CurFactors
 from anncur.index.filtering import Filter, Metadata, candidates
+from anncur.item_scores import ItemScores
 from anncur.items import Items, Query, TextDigest
 from anncur.retrievers.base import Encoded, Retriever, fitted_on_use
 from anncur.search.base import Knowledge
 from anncur.search.model import PosteriorModel
+from anncur.search.projection import Projected
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,24 +81,35 @@ class Snapshot:
 def make_snapshot(
     version: int,
     items: Items,
-    anchor_scores: FloatMatrix,
+    scores: ItemScores,
     *,
     anchor_queries: Sequence[Query],
     derived: Derived,
     retrievers: Mapping[str, Retriever],
     encoded: Mapping[str, Encoded],
+    projected: Projected | None = None,
     metadata: Metadata,
     engine: Engine,
+    kept_index: KeptIndex | None = None,
     seed: int,
     prepared: Prepared | None = None,
 ) -> Snapshot:
     """Bring together what belongs to the live items; positions are theirs."""
     order = order_anchors(derived.anchor_items, len(items), np.random.default_rng(seed))
     fitted = fitted_on_use(retrievers, items, encoded)
-    posterior = PosteriorModel(anchor_scores, anchor_queries, fitted, derived.tuned, derived.feedback, engine=engine)
+    posterior = PosteriorModel(
+        scores,
+        anchor_queries,
+        fitted,
+        derived.tuned,
+        derived.feedback,
+        projected=projected,
+        engine=engine,
+        kept_index=kept_index,
+    )
     knowledge = Knowledge(
         n_items=len(items),
-        factors=CurFactors(anchor_scores, order),
+        factors=CurFactors(scores, order),
         splits=derived.splits,
         retrievers=fitted,
         posterior=posterior,

@@ -13,6 +13,7 @@ import numpy as np
 from anncur.anchors import order_anchors
 from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
 from anncur.factors.cur import CurFactors
+from anncur.item_scores import HeldScores
 from anncur.items import Query
 from anncur.planning.advice import LEAST_TUNED, rerank_name
 from anncur.progress import Progress
@@ -25,7 +26,7 @@ from anncur.search.settings import RecallCurve, Tuned
 from anncur.search.splits import SplitTable
 from anncur.threads import one_blas_thread
 from anncur.tuning.derive import Derived, derive
-from anncur.tuning.held_out import HeldScores, make_folds
+from anncur.tuning.held_out import make_folds
 from anncur.tuning.measure import measure
 
 SHARES = (0.02, 0.05, 0.1, 0.2)  # of the items that are scored
@@ -196,11 +197,11 @@ class _Stage:
 
     @classmethod
     def make(cls, bench: _Bench, n_anchors: int, retrievers: Mapping[str, Retriever], progress: Progress) -> _Stage:
-        anchor_scores, queries = bench.anchor_scores[:, :n_anchors], bench.anchors[:n_anchors]
+        held, queries = HeldScores(bench.anchor_scores[:, :n_anchors]), bench.anchors[:n_anchors]
         derived = NOTHING_DERIVED
         if n_anchors:
             derived = derive(
-                HeldScores(anchor_scores),
+                held,
                 queries=queries,
                 retrievers=retrievers,
                 anchor_method=ANCHOR_METHOD,
@@ -210,10 +211,10 @@ class _Stage:
         order = order_anchors(derived.anchor_items, bench.n_items, np.random.default_rng(bench.seed))
         knowledge = Knowledge(
             n_items=bench.n_items,
-            factors=CurFactors(anchor_scores, order),
+            factors=CurFactors(held, order),
             splits=derived.splits,
             retrievers=retrievers,
-            posterior=PosteriorModel(anchor_scores, queries, retrievers, derived.tuned),
+            posterior=PosteriorModel(held, queries, retrievers, derived.tuned),
             anchor_queries=queries,
         )
         return cls(n_anchors, derived, knowledge)

@@ -130,7 +130,13 @@ def item_vectors(retriever: Retriever) -> FloatMatrix | None:
 def embedding_source(retrievers: Mapping[str, Retriever]) -> str | None:
     """The retriever whose item vectors are used: one by words only where there is no other."""
     by_preference = sorted(retrievers, key=lambda name: name in BY_WORDS)
-    return next((name for name in by_preference if item_vectors(retrievers[name]) is not None), None)
+    return next((name for name in by_preference if _has_item_vectors(retrievers[name])), None)
+
+
+def _has_item_vectors(retriever: Retriever) -> bool:
+    """Whether a retriever has vectors of the items; one that can tell it without making them has a method for it."""
+    tell = getattr(retriever, "has_item_vectors", None)
+    return item_vectors(retriever) is not None if tell is None else bool(tell())
 
 
 def fitted_on_use(
@@ -206,6 +212,12 @@ class FittedRetriever:
 
     def item_vectors(self) -> FloatMatrix | None:
         return self._vectors.get(None, self._checked_vectors)
+
+    def has_item_vectors(self) -> bool:
+        """Whether `item_vectors` gives some."""
+        if self._encoded is None:
+            return self.item_vectors() is not None  # checked
+        return _has_item_vectors(self._fit())
 
     def _checked_vectors(self) -> FloatMatrix | None:
         fitted = self._fit()

@@ -50,7 +50,7 @@ class EmbeddingRetriever:
         self.name = embedder.name
         self.stored_as = embedder.name
         self.embedder = embedder
-        self._vectors: FloatMatrix | None = None
+        self._parts: list[FloatMatrix] = []
 
     @property
     def items_per_part(self) -> int:
@@ -84,17 +84,23 @@ class EmbeddingRetriever:
         self.restore([self.encode(everything[start : start + step], start) for start in starts])
 
     def restore(self, parts: Sequence[Arrays]) -> None:
-        vectors = [part[EMBEDDINGS] for part in parts]
-        self._vectors = vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+        self._parts = [part[EMBEDDINGS] for part in parts]
 
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
-        vectors = self.item_vectors()
-        return inner_products(vectors, self.embed_queries(queries, width=vectors.shape[1]))
+        assert self._parts, "a retriever is fitted or restored before it is asked"
+        query_vectors = self.embed_queries(queries, width=self._parts[0].shape[1])
+        return np.concatenate([inner_products(part, query_vectors) for part in self._parts], axis=1)
 
     def item_vectors(self) -> FloatMatrix:
         """The embeddings of items, (n_items, width); in half precision where that holds them."""
-        assert self._vectors is not None, "a retriever is fitted or restored before it is asked"
-        return self._vectors
+        assert self._parts, "a retriever is fitted or restored before it is asked"
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
+        return self._parts[0]
+
+    def has_item_vectors(self) -> bool:
+        """Always; tells it without making one array of them."""
+        return True
 
     def embed_queries(self, queries: Sequence[Query], *, width: int) -> FloatMatrix:
         """The embeddings of queries, (n_queries, width)."""

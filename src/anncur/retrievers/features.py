@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +43,7 @@ class Scale:
     @classmethod
     def of(cls, retriever_scores: FloatMatrix) -> Scale:
         """That of scores of all items, (n_queries, n_items)."""
-        found = np.array([_scale_of(row) for row in retriever_scores], dtype=np.float32).reshape(-1, 4)
-        return cls(*found.T[..., None])
+        return cls.of_rows(np.array([_scale_of(row) for row in retriever_scores], dtype=np.float32).reshape(-1, 4))
 
     def features(self, retriever_scores: FloatMatrix) -> FloatMatrix:
         """(n_queries, N_FEATURES, n) from the scores of some items, (n_queries, n)."""
@@ -60,34 +60,59 @@ class Scale:
         """That of some of the queries only."""
         return Scale(self.mean[rows], self.spread[rows], self.hinge_mean[rows], self.hinge_spread[rows])
 
+    @classmethod
+    def joined(cls, parts: Sequence[Scale]) -> Scale:
+        """That of all queries of some parts."""
+        return cls.of_rows(np.concatenate([part.rows() for part in parts]))
+
+    def rows(self) -> FloatMatrix:
+        """Its four numbers for each query, (n_queries, 4)."""
+        return np.hstack([self.mean, self.spread, self.hinge_mean, self.hinge_spread])
+
+    @classmethod
+    def of_rows(cls, rows: FloatMatrix) -> Scale:
+        """From what `rows` gave."""
+        return cls(*rows.T[..., None])
+
 
 def features(retriever_scores: FloatMatrix) -> FloatMatrix:
     """(N_FEATURES, n_queries, n_items) from a retriever's scores, (n_queries, n_items)."""
     return Scale.of(retriever_scores).features(retriever_scores).swapaxes(0, 1)
 
 
-def predict(retriever_scores: Mapping[str, FloatMatrix], coefficients: Coefficients) -> FloatMatrix:
-    """The part of the scores that retrievers account for, (n_queries, n_items), from the scores that they give."""
-    parts = [
-        np.tensordot(np.array(of_one), features(retriever_scores[name]), axes=1)
-        for name, of_one in coefficients.items()
-    ]
-    fitted: FloatMatrix = np.sum(parts, axis=0, dtype=np.float32)
-    return fitted
+class Prediction(NamedTuple):
+    """What retrievers predict of some items' scores, (n_items, n_queries), and the scales of what they gave."""
+
+    fitted: FloatMatrix
+    scales: dict[str, Scale]  # by the name of a retriever
 
 
 def predict_items(
-    retrievers: Mapping[str, Retriever], coefficients: Coefficients, queries: Sequence[Query], n_items: int
-) -> FloatMatrix | None:
-    """The same with items in rows, (n_items, n_queries); None where no retriever is used."""
+    retrievers: Mapping[str, Retriever],
+    coefficients: Coefficients,
+    queries: Sequence[Query],
+    items: slice,
+    *,
+    scales: Mapping[str, Scale] | None = None,
+) -> Prediction | None:
+    """The part of some items' scores that retrievers account for; None where no retriever is used.
+
+    Their scores are standardised over all items, or by `scales` that were found earlier."""
     if not coefficients or not queries:
         return None
-    fitted = np.empty((n_items, len(queries)), dtype=np.float32)
+    columns: list[FloatMatrix] = []
+    found: dict[str, list[Scale]] = {name: [] for name in coefficients}
     for start in range(0, len(queries), ROWS_AT_ONCE):
-        some = queries[start : start + ROWS_AT_ONCE]
-        retriever_scores = {name: retrievers[name].scores(some) for name in coefficients}
-        fitted[:, start : start + len(some)] = predict(retriever_scores, coefficients).T
-    return fitted
+        some = slice(start, min(start + ROWS_AT_ONCE, len(queries)))
+        total: FloatMatrix = np.zeros((some.stop - some.start, 1), dtype=np.float32)
+        for name, of_one in coefficients.items():
+            scores = retrievers[name].scores(queries[some])
+            scale = Scale.of(scores) if scales is None else scales[name].keep(np.arange(some.start, some.stop))
+            found[name].append(scale)
+            weighted = np.tensordot(np.array(of_one), scale.features(scores[:, items]), axes=(0, 1))
+            total = total + weighted.astype(np.float32)
+        columns.append(total)
+    return Prediction(np.concatenate(columns).T, {name: Scale.joined(parts) for name, parts in found.items()})
 
 
 def sampled_features(

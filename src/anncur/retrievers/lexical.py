@@ -161,7 +161,7 @@ class _Lexical:
     items_per_part = ITEMS_PER_PART
 
     _counts: WordCounts | None  # where vectors are still to be made of them
-    _vectors: FloatMatrix | None
+    _vectors: list[FloatMatrix] | None  # part by part
 
     def fingerprint(self) -> str:
         return "words 1"  # another number where texts are split into words in another way
@@ -189,7 +189,7 @@ class _Lexical:
     def restore(self, parts: Sequence[Arrays]) -> None:
         counts = WordCounts.joined([WordCounts.from_arrays(part) for part in parts])
         has_vectors = all("vectors" in part for part in parts)
-        self._restore(counts, _stacked([part["vectors"] for part in parts]) if has_vectors else None)
+        self._restore(counts, [part["vectors"] for part in parts] if has_vectors else None)
 
     def item_vectors(self) -> FloatMatrix | None:
         """Projections of TF-IDF rows onto their principal components, (n_items, at most 256); None where items have no
@@ -197,11 +197,17 @@ class _Lexical:
         if self._vectors is None:
             assert self._counts is not None, "a retriever is fitted or restored before it is asked"
             weighted = _weighted(self._counts)
-            self._vectors = lsa.project(weighted, lsa.fit_basis(weighted))
+            self._vectors = [lsa.project(weighted, lsa.fit_basis(weighted))]
             self._counts = None
-        return self._vectors if self._vectors.shape[1] else None
+        if len(self._vectors) > 1:
+            self._vectors = [np.concatenate(self._vectors)]
+        return self._vectors[0] if self._vectors[0].shape[1] else None
 
-    def _restore(self, counts: WordCounts, vectors: FloatMatrix | None) -> None:
+    def has_item_vectors(self) -> bool:
+        """Whether items have words in common; tells it of stored vectors without making one array of them."""
+        return bool(self._vectors[0].shape[1]) if self._vectors else self.item_vectors() is not None
+
+    def _restore(self, counts: WordCounts, vectors: list[FloatMatrix] | None) -> None:
         self._counts = counts if vectors is None else None
         self._vectors = vectors
         self._vocabulary = {word: number for number, word in enumerate(counts.words)}
@@ -273,7 +279,3 @@ def _row_weights(counts: WordCounts, idf: FloatVector) -> FloatVector:
 def _starts(word_of: NDArray[np.int64], n_words: int) -> NDArray[np.int64]:
     """Where each word begins, once places are in the order of words."""
     return np.concatenate([[0], np.cumsum(np.bincount(word_of, minlength=n_words))]).astype(np.int64)
-
-
-def _stacked(vectors: Sequence[FloatMatrix]) -> FloatMatrix:
-    return vectors[0] if len(vectors) == 1 else np.concatenate(vectors)

@@ -14,8 +14,8 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.errors import InputError
+from anncur.factors.items import ItemModel, gram
 from anncur.factors.least_squares import LEAST_CUTOFF, least_squares_items
-from anncur.factors.posterior import ItemModel, gram
 from anncur.factors.sparse import SparseScores, Start, factorise, singular_start, straight_line
 from anncur.numbers import number, whole_number
 from anncur.ranking import top_k

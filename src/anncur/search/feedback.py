@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.factors.items import mean_square
 from anncur.factors.partial import PartialFit, PartialRows, fit_partial
-from anncur.factors.posterior import mean_square
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import (
@@ -124,8 +124,8 @@ def anchor_residuals(
     coefficients: Coefficients,
 ) -> FloatMatrix:
     """The anchor queries' scores less what retrievers predict, (n_items, n_anchor_queries)."""
-    fitted = predict_items(retrievers, coefficients, anchor_queries, len(anchor_scores))
-    return anchor_scores if fitted is None else anchor_scores - fitted
+    found = predict_items(retrievers, coefficients, anchor_queries, slice(0, len(anchor_scores)))
+    return anchor_scores if found is None else anchor_scores - found.fitted
 
 
 def _rows(scored: Sequence[ScoredQuery], retrievers: Mapping[str, Retriever]) -> PartialRows:

@@ -23,9 +23,8 @@ from anncur.scorers.meter import Meter
 from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
-from anncur.threads import blas_threads_for
+from anncur.threads import one_blas_thread
 
-USUAL_WIDTH = 256  # width of item vectors that come from embeddings, without any anchor query
 AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer is noisy
 
 
@@ -98,7 +97,6 @@ class _Rounds:
     def __init__(self, method: Method, block: QueryBlock, knowledge: Knowledge) -> None:
         self._rounds = method.rounds(block, knowledge)
         self._knowledge = knowledge
-        self._n_products = len(block.queries) * knowledge.n_items * max(USUAL_WIDTH, knowledge.factors.n_anchor_queries)
         self.estimates: Sequence[float] = ()
         self.are_finished = False
 
@@ -114,7 +112,7 @@ class _Rounds:
     def advance(self, exact_scores: Sequence[FloatVector] | None) -> Sequence[Proposal] | None:
         """The next proposals, given the exact scores of the last ones; None at the end."""
         try:
-            with blas_threads_for(self._n_products):  # not while the scorer works, which may need more
+            with one_blas_thread():  # not while the scorer works, which may need more
                 return next(self._rounds) if exact_scores is None else self._rounds.send(exact_scores)
         except StopIteration as end:
             self.are_finished, self.estimates = True, end.value or ()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -14,30 +13,27 @@ from anncur.anchors import sample_positions
 from anncur.arrays import FloatMatrix, Positions
 from anncur.caching import Cache
 from anncur.errors import InputError
-from anncur.factors.posterior import (
+from anncur.factors.items import (
+    MOST_COMPONENTS,
+    EmbeddingMap,
     ItemModel,
     beside_offsets,
     centred_items,
-    fit_items,
-    join_embeddings,
-    mean_square,
+    in_components,
+    item_model,
     noise_of,
-    share_with_embeddings,
+    principal_components,
 )
+from anncur.item_scores import HeldScores, ItemScores
 from anncur.items import Query
-from anncur.retrievers.base import Retriever, embedding_source, item_vectors
-from anncur.retrievers.features import (
-    N_FEATURES,
-    Regression,
-    predict_items,
-    regress,
-    sampled_features,
-)
+from anncur.retrievers.base import Retriever, embedding_source
+from anncur.retrievers.features import N_FEATURES, Regression, regress, sampled_features
 from anncur.search.feedback import LEAST_ANCHORS, FeedbackModel, anchor_residuals, feedback_part
 from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, used_features
+from anncur.search.projection import ItemSource, Projected, fit_projection, projected_model
 from anncur.search.settings import FEEDBACK_ALONE, FEW_ANCHORS, NO_ANCHORS, PosteriorSettings, Tuned
 from anncur.vectors.base import VectorIndex
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import Engine, KeptIndex
 
 FIRST_SLOPE = 0.7  # of all retrievers together, where nothing can be regressed: in units of the spread of scores
 FIRST_SPREAD = 1.0  # of each retriever's coefficient there
@@ -47,24 +43,31 @@ FEEDBACK_LEVEL = 1.0
 
 
 class PosteriorModel:
-    """What the method posterior knows of items: anchor scores, retrievers, tuned settings and the feedback model."""
+    """What the method posterior knows of items: anchor scores, retrievers, tuned settings and the feedback model.
+
+    `projected` are the items as they were projected before; under other settings they are projected on first use.
+    `kept_index` is what an engine made of an earlier version."""
 
     def __init__(
         self,
-        anchor_scores: FloatMatrix,
+        scores: ItemScores,
         queries: Sequence[Query],
         retrievers: Mapping[str, Retriever],
         tuned: Tuned,
         feedback: FeedbackModel | None = None,
         *,
+        projected: Projected | None = None,
         engine: Engine | None = None,
+        kept_index: KeptIndex | None = None,
     ) -> None:
-        self.anchor_scores = anchor_scores  # (n_items, n_anchor_queries)
+        self.scores = scores  # of the anchor queries
+        self.projected = projected
         self.tuned = tuned
         self.feedback = feedback
         self._queries = queries
         self._retrievers = retrievers
         self._engine = engine or Engine()
+        self._kept_index = kept_index or KeptIndex()
         self._item_models: Cache[ItemModel] = Cache()
         self._engine_indexes: Cache[VectorIndex] = Cache()
         self._defaults: Cache[PosteriorSettings] = Cache(2)  # by retrievers: all of them, and those that a search names
@@ -81,8 +84,13 @@ class PosteriorModel:
         return replace(self.own_settings(), coefficients=self.feedback.coefficients, retriever_weight=1.0)
 
     def own_settings(self) -> PosteriorSettings:
-        """The same without the feedback model."""
-        return self.tuned.settings or self.default_settings(list(self._retrievers))
+        """The same without the feedback model; where nothing was tuned, as items were projected."""
+        if self.tuned.settings is not None:
+            return self.tuned.settings
+        found = self.default_settings(list(self._retrievers))
+        if self.projected is None:
+            return found
+        return replace(found, coefficients=self.projected.projection.settings.coefficients)
 
     def default_settings(self, retrievers: Sequence[str]) -> PosteriorSettings:
         """Settings with these retrievers that nothing was tuned for; made once."""
@@ -111,9 +119,9 @@ class PosteriorModel:
     def regression(self, retrievers: Sequence[str]) -> Regression:
         """Of exact scores on features of some of the retrievers, over the anchor queries."""
         check_known(retrievers, self._retrievers)
-        sample = sample_positions(len(self.anchor_scores), np.random.default_rng(0))
+        sample = sample_positions(self.scores.n_items, np.random.default_rng(0))
         chosen = {name: self._retrievers[name] for name in retrievers}
-        return regress(self.anchor_scores[sample].T, sampled_features(chosen, self._queries, sample))
+        return regress(self.scores.rows(sample).T, sampled_features(chosen, self._queries, sample))
 
     def item_model(self, settings: PosteriorSettings) -> ItemModel:
         """The items' offsets and vectors; made once."""
@@ -122,11 +130,22 @@ class PosteriorModel:
     def engine_index(self, settings: PosteriorSettings) -> VectorIndex | None:
         """The items' vectors, each with its offset behind it, as an approximate engine ranks them; made once. None
         where there is no such engine, or are too few items for it."""
-        if not self._engine.is_worth(len(self.anchor_scores)):
+        if not self._engine.is_worth(self.scores.n_items):
             return None
+        return self._engine_indexes.get(settings.of_items, lambda: self._make_engine_index(settings))
+
+    def _make_engine_index(self, settings: PosteriorSettings) -> VectorIndex:
         model = self.item_model(settings)
-        make = partial(self._engine.index, model.vectors, model.offsets)
-        return self._engine_indexes.get(settings.of_items, make)
+        projected = self._projected_for(settings)
+        if projected is None:
+            return self._engine.index(model.vectors, model.offsets)
+        return self._kept_index.get(self._engine, model.vectors, model.offsets, projected.identity)
+
+    def _projected_for(self, settings: PosteriorSettings) -> Projected | None:
+        """The items as they were projected before, if that was for these settings."""
+        if self.projected is None or self._uses_feedback(settings):
+            return None
+        return self.projected if self.projected.projection.settings == settings.of_items else None
 
     def engine_recall(self) -> float:
         """The share of the best items that the engine finds."""
@@ -169,42 +188,40 @@ class PosteriorModel:
         )
 
     def _make(self, settings: PosteriorSettings) -> ItemModel:
-        n_items = len(self.anchor_scores)
         if self.feedback is not None and self._uses_feedback(settings):
             return self._make_with(self.feedback, settings)
-        if len(self._queries) < LEAST_ANCHORS:
-            return self._fit(np.empty((n_items, 0), dtype=np.float32), None, settings)
-        fitted = predict_items(self._retrievers, dict(settings.in_mean), self._queries, n_items)
-        return self._fit(self.anchor_scores, fitted, settings)
+        projected = self._projected_for(settings)
+        if projected is not None:
+            return projected.model()
+        source = self.source()
+        return projected_model(fit_projection(source, settings), source)
+
+    def source(self) -> ItemSource:
+        """What items are projected from; a single anchor query has no spread, and is left out."""
+        if len(self._queries) >= LEAST_ANCHORS:
+            return ItemSource(self.scores, self._queries, self._retrievers)
+        return ItemSource(HeldScores(np.empty((self.scores.n_items, 0))), (), self._retrievers)
 
     def _make_with(self, feedback: FeedbackModel, settings: PosteriorSettings) -> ItemModel:
         """The feedback model's vectors, and beside them those of its residuals on the anchor queries."""
+        embeddings = self.source().embeddings(settings)
         if len(self._queries) < LEAST_ANCHORS:
-            vectors = join_embeddings(
-                beside_offsets(feedback.offsets, feedback.vectors),
-                self._embeddings(settings),
-                variance=settings.embedding_share * feedback.variance,
-            )
+            vectors = beside_offsets(feedback.offsets, feedback.vectors)
+            if embeddings is not None:
+                of_embeddings = EmbeddingMap.fit(embeddings, settings.embedding_share * feedback.variance)
+                vectors = np.hstack([vectors, of_embeddings.apply(embeddings)])
             return ItemModel.of(feedback.offsets, vectors, noise_of(settings.noise_share, feedback.variance))
-        residuals = anchor_residuals(self.anchor_scores, self._queries, self._retrievers, dict(settings.in_mean))
-        offsets, of_residuals = centred_items(residuals, feedback_part(feedback, residuals))
-        vectors = np.hstack([feedback.vectors, beside_offsets(offsets, of_residuals)])
-        noise = noise_of(settings.noise_share, mean_square(vectors))
-        shared = share_with_embeddings(vectors, self._embeddings(settings), share=settings.embedding_share)
-        return ItemModel.of(feedback.offsets + offsets, beside_offsets(feedback.offsets, shared), noise)
-
-    def _fit(self, scores: FloatMatrix, fitted: FloatMatrix | None, settings: PosteriorSettings) -> ItemModel:
-        return fit_items(
-            scores,
-            fitted,
+        residuals = anchor_residuals(self.scores.all(), self._queries, self._retrievers, dict(settings.in_mean))
+        offsets, centred = centred_items(residuals, feedback_part(feedback, residuals))
+        of_residuals = in_components(centred, principal_components(centred, MOST_COMPONENTS))
+        model = item_model(
+            feedback.offsets,
+            np.hstack([feedback.vectors, beside_offsets(offsets, of_residuals)]),
             noise_share=settings.noise_share,
-            embeddings=self._embeddings(settings),
+            embeddings=embeddings,
             embedding_share=settings.embedding_share,
         )
-
-    def _embeddings(self, settings: PosteriorSettings) -> FloatMatrix | None:
-        name = settings.embeddings_of
-        return None if name is None else item_vectors(self._retrievers[name])
+        return replace(model, offsets=feedback.offsets + offsets)
 
 
 def check_known(names: Sequence[str], retrievers: Mapping[str, Retriever]) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
 from anncur.candidates import Candidates
-from anncur.factors.posterior import ItemModel, QueryPosterior
+from anncur.factors.items import ItemModel
+from anncur.factors.posterior import QueryPosterior
 from anncur.ranking import top_k
 from anncur.search.base import Proposal, raised
 from anncur.search.calibration import Calibration
@@ -96,9 +97,9 @@ class PosteriorSearch:
     def _make_shortlist(self, size: int, rows: Positions) -> Shortlist:
         exclude = list(self.scored[rows])
         if self._engine is not None and not self._among.are_few:
-            return Shortlist.of(self._rank_by_engine(self._engine, size, rows, exclude))
+            return Shortlist.of(self._rank_by_engine(self._engine, size, rows, exclude), self._model.vectors)
         ranked = self._rank_all(size, rows, exclude=exclude)
-        return Shortlist.of(np.stack([proposal.positions for proposal in ranked]))
+        return Shortlist.of(np.stack([proposal.positions for proposal in ranked]), self._model.vectors)
 
     def _rank_all(self, n_best: int, rows: Positions, exclude: Sequence[Positions]) -> list[Proposal]:
         """The best of all items for some of the queries."""
@@ -137,8 +138,8 @@ class PosteriorSearch:
     def _ranked(self, n_best: int) -> tuple[list[Proposal], Positions]:
         """The best of the shortlist, and their places in it, (n_queries, n_best)."""
         assert self._shortlist is not None, "made before it is ranked"
-        positions = self._shortlist.positions
-        guesses = self._products(positions, self._combined()[:, : self._model.width])
+        positions, query_vectors = self._shortlist.positions, self._combined()[:, : self._model.width]
+        guesses = self._shortlist.products(query_vectors, self._model.vectors)
         guesses = guesses + self._additive().at(positions) + self._levels()[:, None]
         places = np.stack([top_k(row, n_best) for row in guesses])
         best = (np.take_along_axis(values, places, axis=1) for values in (positions, guesses))

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
+from anncur.factors.items import ItemModel
 from anncur.factors.least_squares import LeastSquares
-from anncur.factors.posterior import ItemModel
 from anncur.search.base import Proposal, Rounds
 
 # from query vectors, (n_queries, width), what was scored, (n_queries, n_scored), and the size of the next round

@@ -45,7 +45,7 @@ def decode_tuned(content: bytes) -> Tuned:
         record: dict[str, Any] = json.loads(content)
         settings = record["settings"]
         return Tuned(
-            None if settings is None else _settings(settings),
+            None if settings is None else decode_settings(settings),
             _curve(record),
             _calibration(record["calibration"]),
             {name: _curve(found) for name, found in record.get("rerank", {}).items()},
@@ -64,7 +64,8 @@ def _curve(record: dict[str, Any]) -> RecallCurve:
     return RecallCurve(found_after if found_after.size else np.empty((0, 0), dtype=np.int32), record["most_calls"])
 
 
-def _settings(record: dict[str, Any]) -> PosteriorSettings:
+def decode_settings(record: dict[str, Any]) -> PosteriorSettings:
+    """Settings from their record in JSON, also by the names that versions before 0.2 gave them."""
     opens = record.pop("opens", False)
     if "first" in record:  # before these two could be set, searches did this
         record = {"weight": 1.0, "opening": record["first"] if opens else 0, **record}

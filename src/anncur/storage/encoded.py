@@ -32,6 +32,7 @@ from anncur.storage.manifest import SEGMENTS
 
 RETRIEVERS, ABOUT = "retrievers", "about.json"
 SAFE_NAME = re.compile(r"[a-z0-9_]{1,40}")
+MOST_HEADER = 2**16 + 10  # bytes of an .npy file before its numbers
 N_COMPARED = 2  # items that are encoded again, to see whether parts that are there can be continued
 
 
@@ -269,10 +270,10 @@ def encode_array(array: NDArray[Any]) -> bytes:
     return content.getvalue()
 
 
-def decode_array(content: bytes, name: str) -> NDArray[Any]:
+def decode_array(content: bytes | memoryview, name: str) -> NDArray[Any]:
     """Read what `encode_array` gave, without copying it."""
     try:
-        header = io.BytesIO(content)
+        header = io.BytesIO(content[:MOST_HEADER])
         np.lib.format.read_magic(header)
         shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
         if is_fortran or dtype.hasobject:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import filelock
 from anncur.errors import DamagedError, LockedError, StorageError
 
 BLOCK = 2**20
+LEAST_MAPPED = 2**16  # bytes; a smaller file is read
 STAGING = ".new"  # ends the name of what we are still writing
 UNFINISHED = (STAGING, ".__lock")  # and of what TensorStore is
 LOCK, LOCKS, WRITER = "lock", "locks", "writer"
@@ -32,16 +34,23 @@ class FileRecord:
 
 def write_file(path: Path, content: bytes) -> FileRecord:
     """Write a file so that after any crash it is there as a whole or not at all."""
-    staged = path.with_name(path.name + STAGING)
-    with storing(path, len(content)):
+    return write_blocks(path, [content], len(content))
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes | memoryview], n_bytes: int) -> FileRecord:
+    """The same of content that comes block by block, `n_bytes` in all."""
+    staged, digest = path.with_name(path.name + STAGING), hashlib.sha256()
+    with storing(path, n_bytes):
         make_folder(path.parent)
         with staged.open("wb") as file:
-            file.write(content)
+            for block in blocks:
+                file.write(block)
+                digest.update(block)
             file.flush()
             os.fsync(file.fileno())
         os.replace(staged, path)
         sync_folder(path.parent)
-    return FileRecord(hashlib.sha256(content).hexdigest(), len(content))
+    return FileRecord(digest.hexdigest(), n_bytes)
 
 
 def publish_file(path: Path, content: bytes) -> None:
@@ -112,6 +121,25 @@ def read_checked(path: Path, record: FileRecord) -> bytes:
     if len(content) != record.size or hashlib.sha256(content).hexdigest() != record.sha256:
         raise damaged(path, record, len(content))
     return content
+
+
+def map_checked(path: Path, record: FileRecord) -> memoryview:
+    """The same without reading it into memory: pages of the file, which all processes that map it share.
+
+    They stay when the file is deleted. Where a system allows no more maps, it is read."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < LEAST_MAPPED:
+                return memoryview(read_checked(path, record))
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError as error:
+        raise DamagedError(f"{path} can't be read: {error.strerror}") from error
+    except OSError:
+        return memoryview(read_checked(path, record))
+    if size != record.size or hashlib.sha256(mapped).hexdigest() != record.sha256:
+        raise damaged(path, record, size)
+    return mapped
 
 
 def read_file(path: Path) -> bytes:

@@ -20,8 +20,9 @@ from anncur.arrays import Positions
 from anncur.errors import DamagedError, DamagedWarning, InputError
 from anncur.storage.files import FileRecord, publish_file, read_file, write_file
 
-# that we read; 2 has what a scorer prepared, 3 settings of version 0.2, 4 what retrievers derive, 5 columns and engines
-FORMATS = (1, 2, 3, 4, 5)
+# that we read; 2 has what a scorer prepared, 3 settings of version 0.2, 4 what retrievers derive, 5 columns and
+# engines, 6 vectors of items
+FORMATS = (1, 2, 3, 4, 5, 6)
 MANIFESTS, SEGMENTS, DERIVED, QUERIES = "manifests", "segments", "learned", "queries-"
 ANCHORS, RANKS = "anchors.int64", "ranks.int16"  # plain little-endian numbers
 TUNED = "tuned.json"

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatMatrix, Positions
 from anncur.columns import MetadataColumns
 from anncur.errors import DamagedError
+from anncur.item_scores import ChunkedScores
 from anncur.items import Query
 from anncur.retrievers.base import Arrays, Encoded, EncodingRetriever, ProjectingRetriever, Retriever
 from anncur.scores import ScoreSpec, chunk_key, decode_chunk
+from anncur.search.projection import Projected, Projection
 from anncur.search.settings import Tuned
 from anncur.search.splits import BudgetSplit, SplitTable
 from anncur.storage.codecs import decode_feedback, decode_tuned
@@ -35,14 +37,27 @@ from anncur.storage.encoded import (
     read_fingerprint,
     selected,
 )
-from anncur.storage.files import FileRecord, check_file, read_checked
+from anncur.storage.files import FileRecord, check_file, map_checked, read_checked
+from anncur.storage.item_vectors import (
+    KEYS,
+    OFFSETS,
+    PROJECTION,
+    ROWS,
+    VECTORS,
+    SegmentVectors,
+    decode_projection,
+    projection_file,
+    segment_file,
+)
 from anncur.storage.items import ItemRows, ItemStore, PreparedStore, StoredItems
-from anncur.storage.loaded import HeldRows, LoadedSegment, LoadedSegments
+from anncur.storage.loaded import LoadedSegment, LoadedSegments
 from anncur.storage.manifest import ANCHORS, DERIVED, PREPARED, QUERIES, RANKS, SEGMENTS, TUNED, Manifest, Segment
 from anncur.storage.metadata import METADATA, columns_of, decode_metadata
 from anncur.storage.queries import read_query
 from anncur.storage.segments import ITEMS, SCORES, SPEC
 from anncur.tuning.derive import Derived
+from anncur.vectors.engines import Identity
+from anncur.vectors.exact import ExactVectors, Part
 
 
 @dataclass(frozen=True)
@@ -102,43 +117,68 @@ class Version:
 
         Stored columns are read now, so that they are there when the files are gone; where an older version stored none,
         they are made of the items when they are asked for."""
-        return [
-            (self._columns(segment), segment.rows(0, self._sizes[segment.name])) for segment in self.manifest.segments
-        ]
+        return [(self._columns(segment), self.rows_of(segment)) for segment in self.manifest.segments]
 
     def live_rows(self) -> Positions:
         """The rows of the live items, counted through all segments."""
         pairs = zip(self.starts[:-1], self.manifest.segments, strict=True)
-        return np.concatenate([start + segment.rows(0, self._sizes[segment.name]) for start, segment in pairs])
+        return np.concatenate([start + self.rows_of(segment) for start, segment in pairs])
 
-    def anchor_scores(self) -> FloatMatrix:
-        """The exact scores of the live items, (n_items, n_anchor_queries)."""
-        scores = np.empty((self.n_items, self.specs[0].n_anchor_queries), dtype=np.float32)
-        stop = 0
-        for segment in self.manifest.segments:
-            rows = segment.rows(0, self._sizes[segment.name])
-            start, stop = stop, stop + len(rows)
-            self._put_scores(segment, rows, scores[start:stop])
-            self._of(segment).scores = HeldRows(rows, scores[start:stop])
-        return scores
+    def scores(self) -> ChunkedScores:
+        """The exact scores of the live items, mapped from their files."""
+        chunks = [chunk for segment in self.manifest.segments for chunk in self._chunks(segment)]
+        return ChunkedScores(chunks, self.live_rows(), self.specs[0].n_anchor_queries)
 
-    def scores_of(self, rows: Positions) -> FloatMatrix:
-        """The exact scores of some live items, by rows counted through all segments; reads only their chunks."""
-        scores = np.empty((len(rows), self.specs[0].n_anchor_queries), dtype=np.float32)
-        homes = np.searchsorted(self.starts, rows, side="right") - 1
-        for home in np.unique(homes).tolist():
-            wanted, segment = np.flatnonzero(homes == home), self.manifest.segments[home]
-            own, held = rows[wanted] - self.starts[home], self._of(segment).scores
-            found = None if held is None else held.take(own)
-            scores[wanted] = self._chunk_rows(segment, own) if found is None else found
-        return scores
+    def projected(self) -> Projected | None:
+        """The live items as searches rank them, mapped from their files; None where an older version stored none."""
+        projection, space = self.projection(), self.space
+        if projection is None or space is None:
+            return None
+        parts = [(self.segment_vectors(segment), self.rows_of(segment)) for segment in self.manifest.segments]
+        offsets = np.concatenate([part.offsets[rows] for part, rows in parts])
+        vectors = [Part(part.vectors, None if len(rows) == len(part.keys) else rows) for part, rows in parts]
+        return Projected(
+            projection,
+            offsets=np.ascontiguousarray(offsets[:, 0]),
+            vectors=ExactVectors(*vectors),
+            most_variance=float(offsets[:, 1].max()),
+            identity=Identity(space, np.concatenate([part.keys[rows] for part, rows in parts])),
+        )
+
+    def projection(self) -> Projection | None:
+        """How items are projected, if they are."""
+        if self.space is None:
+            return None
+        name = projection_file(self.space)
+        return self._segments[VECTORS].get(name, lambda: decode_projection(self.read(name), name))
+
+    @cached_property
+    def space(self) -> str | None:
+        """The space that items are projected into, if they are."""
+        return next((Path(name).parts[1] for name in self.manifest.files if name.endswith(f"/{PROJECTION}")), None)
+
+    def segment_vectors(self, segment: Segment) -> SegmentVectors:
+        """What is stored of the rows of a segment, hidden ones included."""
+        space = self.space
+        assert space is not None, "there are vectors"
+        names = [segment_file(space, segment.name, what) for what in (OFFSETS, ROWS, KEYS)]
+        loaded = self._segments[f"{VECTORS}/{segment.name}"]
+        return loaded.get(space, lambda: SegmentVectors(*(self._mapped_array(name) for name in names)))
+
+    def has_vectors(self, segment: Segment) -> bool:
+        """Whether the rows of a segment are projected."""
+        return self.space is not None and segment_file(self.space, segment.name, ROWS) in self.manifest.files
+
+    def rows_of(self, segment: Segment) -> Positions:
+        """The live rows of a segment."""
+        return segment.rows(0, self._sizes[segment.name])
 
     def score_chunks(self, segment: Segment) -> Iterator[FloatMatrix]:
         """The scores of a segment, chunk by chunk, without the rows that are hidden."""
         spec = self.spec(segment)
         for chunk in range(spec.n_chunks if spec.n_anchor_queries else 0):
             start, stop = spec.chunk_range(chunk)
-            values = self._chunk(segment, chunk)
+            values = self._chunks(segment)[chunk]
             yield values[segment.rows(start, stop) - start] if segment.removed else values
 
     def queries(self) -> list[Query]:
@@ -213,12 +253,12 @@ class Version:
 
     @cached_property
     def _segments(self) -> dict[str, LoadedSegment]:
-        """What was read of each segment; the bases stand there as one of their own."""
+        """What was read of each segment, and of its vectors; bases and projection stand there as ones of their own."""
         records: dict[str, dict[str, FileRecord]] = {segment.name: {} for segment in self.manifest.segments}
-        records[RETRIEVERS] = {}
+        records |= {f"{VECTORS}/{segment.name}": {} for segment in self.manifest.segments}
+        records[RETRIEVERS], records[VECTORS] = {}, {}
         for name, record in self.manifest.files.items():
-            part, _, rest = name.partition("/")
-            owner = rest.partition("/")[0] if part == SEGMENTS else part
+            owner = _owner(name)
             if owner in records:
                 records[owner][name] = record
         return self.loaded.of(records)
@@ -248,17 +288,16 @@ class Version:
         parts = self._of(segment).get(
             (RETRIEVERS, retriever.stored_as),
             lambda: [self._part(segment, retriever, start) for start, _ in self.part_ranges(segment, retriever)],
-            keeps=self.loaded.keeps_encoded,
         )
         if not segment.removed:
             return parts
-        return selected(retriever, parts, segment.rows(0, self._sizes[segment.name]))
+        return selected(retriever, parts, self.rows_of(segment))
 
     def _part(self, segment: Segment, retriever: EncodingRetriever, start: int) -> Arrays:
         folder = encoded_folder(segment.name, retriever.stored_as)
         names = (*retriever.arrays, *(retriever.projected if isinstance(retriever, ProjectingRetriever) else ()))
         files = {name: f"{folder}/{part_file(start, name)}" for name in names}
-        return {name: decode_array(self.read(file), file) for name, file in files.items()}
+        return {name: self._mapped_array(file) for name, file in files.items()}
 
     def fingerprint(self, stored_as: str) -> str:
         """That of what a retriever derived items with."""
@@ -282,34 +321,35 @@ class Version:
         store = self.store(segment)
         return lambda: loaded.get(METADATA, lambda: columns_of(store))
 
-    def _put_scores(self, segment: Segment, rows: Positions, out: FloatMatrix) -> None:
-        """Write the scores of a segment's live rows into `out`."""
-        held = self._of(segment).scores
-        found = None if held is None else held.take(rows)
-        if found is not None:
-            out[:] = found
-            return
-        filled = 0
-        for values in self.score_chunks(segment):
-            out[filled : filled + len(values)] = values
-            filled += len(values)
+    def _chunks(self, segment: Segment) -> list[FloatMatrix]:
+        """The scores of all rows of a segment, mapped, a chunk each."""
+        spec, scores = self.spec(segment), f"{SEGMENTS}/{segment.name}/{SCORES}"
+        numbers = range(spec.n_chunks if spec.n_anchor_queries else 0)
+        return self._of(segment).get(
+            SCORES,
+            lambda: [decode_chunk(self._mapped(f"{scores}/{chunk_key(chunk)}"), spec, chunk) for chunk in numbers],
+        )
 
-    def _chunk_rows(self, segment: Segment, rows: Positions) -> FloatMatrix:
-        """The scores of some rows of a segment, read from its chunks."""
-        spec = self.spec(segment)
-        found = np.empty((len(rows), spec.n_anchor_queries), dtype=np.float32)
-        chunks = rows // spec.items_per_chunk
-        for chunk in np.unique(chunks).tolist() if spec.n_anchor_queries else []:
-            wanted = np.flatnonzero(chunks == chunk)
-            found[wanted] = self._chunk(segment, chunk)[rows[wanted] - spec.chunk_range(chunk)[0]]
-        return found
+    def _mapped(self, name: str) -> memoryview:
+        """A file of this version, checked, and mapped into memory."""
+        if name not in self.manifest.files:
+            raise self._unlisted(name)
+        return map_checked(self.folder / name, self.manifest.files[name])
 
-    def _chunk(self, segment: Segment, chunk: int) -> FloatMatrix:
-        name = f"{SEGMENTS}/{segment.name}/{SCORES}/{chunk_key(chunk)}"
-        return decode_chunk(self.read(name), self.spec(segment), chunk)
+    def _mapped_array(self, name: str) -> NDArray[Any]:
+        return decode_array(self._mapped(name), name)
 
     def _unlisted(self, name: str) -> DamagedError:
         return DamagedError(f"version {self.manifest.version} of {self.folder} doesn't list {name}")
+
+
+def _owner(name: str) -> str:
+    """Under which what is read of a file is kept."""
+    part, _, rest = name.partition("/")
+    if part == SEGMENTS:
+        return rest.partition("/")[0]
+    file = Path(name).name
+    return f"{VECTORS}/{file.partition('.')[0]}" if part == VECTORS and file != PROJECTION else part
 
 
 def _live(stores: Sequence[ItemRows], segments: Sequence[Segment]) -> StoredItems:

@@ -11,6 +11,7 @@ import numpy as np
 
 from anncur.anchors import choose_anchors, sample_positions
 from anncur.arrays import Positions
+from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.progress import Progress, silent
 from anncur.retrievers.base import Retriever
@@ -18,7 +19,6 @@ from anncur.search.feedback import FeedbackModel
 from anncur.search.settings import Tuned
 from anncur.search.splits import SplitTable
 from anncur.threads import one_blas_thread
-from anncur.tuning.held_out import ItemScores
 from anncur.tuning.posterior import tune_posterior
 from anncur.tuning.splits import ANCHOR_COUNTS, tune_splits
 

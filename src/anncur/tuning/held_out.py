@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anncur.anchors import sample_positions
 from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.ranking import RunningTop
 from anncur.search.splits import DEPTH
@@ -23,34 +23,6 @@ from anncur.search.splits import DEPTH
 SHARED_WORDS = 8  # in a row, that two texts have in common only if they are of the same origin
 COMMON = 0.2  # of the queries; what more of them share is a form that they are put in
 LARGEST = 1 / 3  # of the queries; a larger group would leave too few others to tune on
-
-
-class ItemScores(Protocol):
-    """Exact scores that may be too many for memory: a `ScoreMatrix`, or something like it."""
-
-    @property
-    def n_items(self) -> int: ...
-
-    @property
-    def n_anchor_queries(self) -> int: ...
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]: ...
-
-    def rows(self, positions: Positions, /) -> FloatMatrix: ...
-
-
-class HeldScores:
-    """Exact scores in memory as `ItemScores`; `values` is (n_items, n_anchor_queries)."""
-
-    def __init__(self, values: FloatMatrix) -> None:
-        self._values = values
-        self.n_items, self.n_anchor_queries = values.shape
-
-    def parts(self) -> Iterator[tuple[int, FloatMatrix]]:
-        yield 0, self._values
-
-    def rows(self, positions: Positions) -> FloatMatrix:
-        return self._values[positions]
 
 
 @dataclass(frozen=True, eq=False)

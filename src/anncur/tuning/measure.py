@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import sampled_features
@@ -17,7 +18,7 @@ from anncur.search.model import PosteriorModel
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.settings import RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate
-from anncur.tuning.held_out import ItemScores, take_sample
+from anncur.tuning.held_out import take_sample
 from anncur.tuning.trial import MOST_PAIRS, join_trials, rerank_found_after, run_trial, usable_ks
 
 QUERIES_AT_ONCE = 16  # whose posteriors are in memory together

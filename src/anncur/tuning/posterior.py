@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.caching import Cache
-from anncur.factors.posterior import centred_items, item_model
+from anncur.factors.items import MOST_COMPONENTS, centred_items, in_components, item_model, principal_components
 from anncur.factors.spectrum import spectrum
+from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.progress import Progress, silent
 from anncur.retrievers.base import Retriever, embedding_source, item_vectors
@@ -34,7 +35,7 @@ from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import make_prior
 from anncur.search.settings import FEW_ANCHORS, KS, MANY_ANCHORS, PosteriorSettings, RecallCurve, Tuned
 from anncur.tuning.calibration import CALIBRATED_KS, calibrate
-from anncur.tuning.held_out import ItemScores, Sample, make_folds, take_sample
+from anncur.tuning.held_out import Sample, make_folds, take_sample
 from anncur.tuning.trial import MOST_PAIRS, Trial, join_trials, rerank_found_after, run_trial, usable_ks
 
 STAGE = "tuning posterior"
@@ -225,4 +226,6 @@ class _Bench:
         fitted = None
         if weight and found.coefficients:
             fitted = (weight * predict_sample(seen, dict(found.coefficients))).T
-        return _View(*centred_items(anchor_scores, fitted), [of_one[:, fold] for of_one in chosen.values()], found)
+        offsets, centred = centred_items(anchor_scores, fitted)
+        vectors = in_components(centred, principal_components(centred, MOST_COMPONENTS))
+        return _View(offsets, vectors, [of_one[:, fold] for of_one in chosen.values()], found)

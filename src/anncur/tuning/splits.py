@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from anncur.anchors import choose_anchors, order_anchors
 from anncur.arrays import FloatMatrix, Positions
 from anncur.factors.cur import CurFactors, estimate_queries
+from anncur.item_scores import HeldScores, ItemScores
 from anncur.progress import Progress, silent
 from anncur.ranking import top_k
 from anncur.search.splits import DEEPEST_RANK, BudgetSplit, SplitTable
-from anncur.tuning.held_out import ItemScores, Sample, take_sample
+from anncur.tuning.held_out import Sample, take_sample
 
 STAGE = "tuning anncur"
 ANCHOR_COUNTS = (0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 140, 200, 280, 400, 560)
@@ -55,7 +56,7 @@ def _fold_ranks(
     truth = np.ascontiguousarray(sample.vectors[:, held_out].T)  # (n_held_out, n_considered)
     counts = [count for count in ANCHOR_COUNTS if count < len(kept_vectors)]
     chosen = choose_anchors(kept_vectors.T, n_anchors=counts[-1], method=anchor_method, rng=rng)
-    factors = CurFactors(kept_vectors, order_anchors(chosen, len(kept_vectors), rng))
+    factors = CurFactors(HeldScores(kept_vectors), order_anchors(chosen, len(kept_vectors), rng))
     for count in counts:
         anchor_items = factors.anchor_order[:count]
         block = factors.anchor_block(anchor_items)

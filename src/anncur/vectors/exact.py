@@ -14,6 +14,7 @@ import numpy as np
 from anncur.arrays import FloatMatrix, Positions, Selector
 from anncur.candidates import Candidates
 from anncur.ranking import RunningTop
+from anncur.threads import blas_threads_for
 from anncur.vectors.base import Means, Ranked
 from anncur.vectors.half import ROWS_IN_CACHE, single
 
@@ -78,9 +79,18 @@ class ExactVectors:
         queries = query_vectors.astype(self._precision)  # (n_queries, width)
         tops = [RunningTop(n_best, np.sort(excluded)) for excluded in exclude]
         is_begun = bool(queries.any())  # in a first round nothing is known of a query
+        with blas_threads_for(queries.size * len(among)):
+            self._rank(queries if is_begun else None, among, tops, means)
+        return [Ranked(top.positions, top.scores) for top in tops]
+
+    def _rank(
+        self, queries: FloatMatrix | None, among: Candidates, tops: Sequence[RunningTop], means: Means | None
+    ) -> None:
+        """Let `tops` have all candidates, block by block; without `queries`, by their means alone."""
         for block in among.blocks(self._n_at_once(len(tops))):
-            products = np.zeros((len(tops), len(block)), dtype=queries.dtype)
-            if is_begun:
+            if queries is None:
+                products: FloatMatrix = np.zeros((len(tops), len(block)), dtype=self._precision)
+            else:
                 products = self._products(queries, block.items)
             if means is not None:
                 products += means.of_items(block.items)
@@ -88,7 +98,6 @@ class ExactVectors:
                 products[:, block.is_hidden] = -np.inf
             for top, row in zip(tops, products, strict=True):
                 top.add(row, block.items)
-        return [Ranked(top.positions, top.scores) for top in tops]
 
     def take(self, positions: Positions) -> FloatMatrix:
         if len(self.parts) == 1:
@@ -110,6 +119,11 @@ class ExactVectors:
             for part, start in zip(self.parts, self._starts.tolist(), strict=False)
         ]
         return ExactVectors(*(part for part in parts if len(part)))
+
+    @property
+    def is_half(self) -> bool:
+        """Whether all are in half precision."""
+        return all(part.array.dtype == np.float16 for part in self.parts)
 
     def all(self) -> FloatMatrix:
         """All vectors in one array; that of the only part where it has no other rows."""
@@ -140,10 +154,9 @@ class ExactVectors:
 
 
 def product(queries: FloatMatrix, rows: FloatMatrix) -> FloatMatrix:
-    """(n_queries, n_rows)"""
+    """(n_queries, n_rows); turned round, because BLAS is faster with the long side first."""
     with np.errstate(invalid="ignore"):  # some processors' BLAS raises this flag by numbers that it leaves out
-        found: FloatMatrix = queries @ _widened(rows).T
-    return found
+        return np.ascontiguousarray((_widened(rows) @ queries.T).T)
 
 
 def _widened(rows: FloatMatrix) -> FloatMatrix:

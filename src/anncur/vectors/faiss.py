@@ -3,14 +3,18 @@
 What faiss holds is centred and scaled, which changes no order: half precision has little range, and a level that all
 items share would drown their differences. Cells and graphs are made for nearest neighbours: on inner products as they
 are, a graph loses most items. So vectors get one more coordinate there, which makes all of them equally long, and the
-nearest are those of the largest product."""
+nearest are those of the largest product.
+
+Rows of faiss are never moved or deleted: items that go are left out of what is searched, and items that come are added
+to a copy. Cells and scale stay those of the first items, until too much has changed and all is built again."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +38,9 @@ WANTED_RECALL, LEAST_EFFORT = 0.99, 16  # of the best `DEPTH` items; cells or pa
 POOR_RECALL = 0.9  # below which the user is warned
 N_TRIED, DEPTH = 32, 200
 LARGE_SHARE = 0.25  # of all items: where more are wanted, all of them are ranked
+HEADROOM = 1.2  # times the longest squared length, for items that are longer and come later
+MOST_GONE = 0.25  # of the rows: where more items went, all is built again
+MOST_GROWTH = 2.0  # times the items that it was built of: where there are more, all is built again
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +65,10 @@ class FaissVectors:
         self._vectors = vectors
         self._kind = kind
         self._offsets = offsets
-        self._index = _build(_Prepared.of(vectors, offsets), kind, seed)
+        self._scaling = _Scaling.of(_Rows(vectors, offsets))
+        self._index = _build(_Rows(vectors, offsets, self._scaling), kind, seed)
+        self._n_built = len(vectors)
+        self._rows = np.arange(len(vectors))  # in faiss, by position
         self.effort = LEAST_EFFORT
         self.recall = self._tune(np.random.default_rng(seed))
         if self.recall < POOR_RECALL:
@@ -100,13 +110,28 @@ class FaissVectors:
 
     def add(self, vectors: FloatMatrix) -> FaissVectors:
         if self._offsets is None:
-            return FaissVectors(self._vectors.add(vectors), self._kind)
+            return self.following(self._vectors.add(vectors), None, gone=NO_POSITIONS)
         offsets = np.concatenate([self._offsets, vectors[:, -1]])
-        return FaissVectors(self._vectors.add(vectors[:, :-1]), self._kind, offsets=offsets)
+        return self.following(self._vectors.add(vectors[:, :-1]), offsets, gone=NO_POSITIONS)
 
     def remove(self, positions: Positions) -> FaissVectors:
         offsets = None if self._offsets is None else np.delete(self._offsets, positions)
-        return FaissVectors(self._vectors.remove(positions), self._kind, offsets=offsets)
+        return self.following(self._vectors.remove(positions), offsets, gone=positions)
+
+    def following(self, vectors: ExactVectors, offsets: FloatVector | None, *, gone: Positions) -> FaissVectors:
+        """That of the items of a later version: those before without some of them, and behind them all that are new."""
+        kept = np.delete(self._rows, gone)
+        n_rows = self._index.ntotal + len(vectors) - len(kept)
+        rows = _Rows(vectors, offsets, self._scaling)
+        has_changed = len(vectors) < (1 - MOST_GONE) * n_rows or n_rows > MOST_GROWTH * self._n_built
+        if has_changed or (self._kind != FLAT and not rows.are_shorter(len(kept))):
+            return FaissVectors(vectors, self._kind, offsets=offsets)
+        later = copy.copy(self)
+        later._vectors, later._offsets = vectors, offsets
+        later._rows = np.concatenate([kept, np.arange(self._index.ntotal, n_rows)])
+        if len(vectors) > len(kept):
+            later._index = _grown(self._index, rows, len(kept), self._kind)
+        return later
 
     def _exact_top(
         self, query_vectors: FloatMatrix, n_best: int, exclude: Sequence[Positions], among: Candidates
@@ -120,8 +145,8 @@ class FaissVectors:
         """Positions for each query, -1 where there are no more."""
         lengths = np.linalg.norm(query_vectors, axis=1, keepdims=True)
         queries = _padded(query_vectors / np.where(lengths > 0, lengths, 1.0), self._index.d)
-        positions: NDArray[np.int64] = self._index.search(queries, n_asked, params=self._parameters(among))[1]
-        return positions
+        rows: NDArray[np.int64] = self._index.search(queries, n_asked, params=self._parameters(among))[1]
+        return np.where(rows < 0, -1, np.searchsorted(self._rows, rows))
 
     def _ranked(self, found: Positions, vector: FloatVector, n_best: int, excluded: Positions) -> Ranked:
         """What was found, in ascending order of positions where products are the same."""
@@ -133,9 +158,10 @@ class FaissVectors:
     def _parameters(self, among: Candidates) -> Any:
         import faiss
 
-        mask = None if among.passing is None else np.zeros(len(self), dtype=np.bool_)
-        if mask is not None:
-            mask[among.passing] = True
+        mask = None
+        if among.passing is not None or len(self) < self._index.ntotal:
+            mask = np.zeros(self._index.ntotal, dtype=np.bool_)
+            mask[self._rows if among.passing is None else self._rows[among.passing]] = True
         selected = {} if mask is None else {"sel": faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))}
         if self._kind == IVF:
             return faiss.SearchParametersIVF(nprobe=self.effort, **selected)
@@ -157,24 +183,34 @@ class FaissVectors:
             self.effort = min(2 * self.effort, most)
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """Vectors as faiss gets them: centred, with the longest about 1."""
+class _Scaling(NamedTuple):
+    """How vectors become what faiss holds: centred, with the longest about 1."""
 
-    vectors: ExactVectors
-    offsets: FloatVector | None
     mean: FloatVector
     scale: float
     longest: float  # squared, after that
 
     @classmethod
-    def of(cls, vectors: ExactVectors, offsets: FloatVector | None) -> _Prepared:
-        whole = cls(vectors, offsets, np.zeros(1, dtype=np.float32), 1.0, 0.0)
-        total = sum(rows.sum(axis=0, dtype=np.float64) for rows in whole.blocks())
-        centred = cls(vectors, offsets, np.asarray(total / len(vectors), dtype=np.float32), 1.0, 0.0)
-        longest = max(float(np.einsum("ij,ij->i", rows, rows).max()) for rows in centred.blocks())
+    def of(cls, rows: _Rows) -> _Scaling:
+        """That of these vectors."""
+        total = sum(block.sum(axis=0, dtype=np.float64) for block in rows.blocks())
+        centred = cls(np.asarray(total / len(rows), dtype=np.float32), 1.0, 0.0)
+        blocks = replace(rows, scaling=centred).blocks()
+        longest = max(float(np.einsum("ij,ij->i", block, block).max()) for block in blocks)
         scale = float(2.0 ** -np.round(np.log2(longest) / 2)) if longest > 0 else 1.0
-        return cls(vectors, offsets, centred.mean, scale, longest * scale**2)
+        return cls(centred.mean, scale, HEADROOM * longest * scale**2)
+
+
+NOT_SCALED = _Scaling(np.zeros(1, dtype=np.float32), 1.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Vectors of items with their offsets behind them, scaled if it says how."""
+
+    vectors: ExactVectors
+    offsets: FloatVector | None
+    scaling: _Scaling = NOT_SCALED
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -187,51 +223,65 @@ class _Prepared:
         rows = single(self.vectors.take(positions))
         if self.offsets is not None:
             rows = np.hstack([rows, self.offsets[positions, None].astype(np.float32)])
-        prepared: FloatMatrix = (rows - self.mean) * np.float32(self.scale)
-        return prepared
+        scaled: FloatMatrix = (rows - self.scaling.mean) * np.float32(self.scaling.scale)
+        return scaled
 
     def lengthened(self, rows: FloatMatrix) -> FloatMatrix:
-        """Prepared vectors with one more coordinate, so that all are as long as the longest."""
+        """Scaled vectors with one more coordinate, so that all are as long as the longest."""
         squares = np.einsum("ij,ij->i", rows, rows)
-        return np.hstack([rows, np.sqrt(np.maximum(0, self.longest - squares))[:, None]])
+        return np.hstack([rows, np.sqrt(np.maximum(0, self.scaling.longest - squares))[:, None]])
 
-    def blocks(self) -> Iterator[FloatMatrix]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            yield self.take(np.arange(start, min(start + ROWS_AT_ONCE, len(self))))
+    def are_shorter(self, start: int) -> bool:
+        """Whether no vector from a position on is longer than what all are made to be."""
+        return all((np.einsum("ij,ij->i", block, block) <= self.scaling.longest).all() for block in self.blocks(start))
+
+    def blocks(self, start: int = 0) -> Iterator[FloatMatrix]:
+        """All from a position on."""
+        for first in range(start, len(self), ROWS_AT_ONCE):
+            yield self.take(np.arange(first, min(first + ROWS_AT_ONCE, len(self))))
 
 
-def _build(prepared: _Prepared, kind: str, seed: int) -> Any:
+def _build(rows: _Rows, kind: str, seed: int) -> Any:
     """A faiss index of all vectors."""
     import faiss
 
     if kind == FLAT:
-        width, half = _padded_width(prepared.width), faiss.ScalarQuantizer.QT_fp16
-        flat = faiss.IndexScalarQuantizer(width, half, faiss.METRIC_INNER_PRODUCT)
-        for rows in prepared.blocks():
-            flat.add(_padded(rows, width))
-        return flat
-    index = _approximate(prepared, kind, seed)
-    for rows in prepared.blocks():
-        index.add(_padded(prepared.lengthened(rows), index.d))
+        width, half = _padded_width(rows.width), faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexScalarQuantizer(width, half, faiss.METRIC_INNER_PRODUCT)
+    else:
+        index = _approximate(rows, kind, seed)
+    return _filled(index, rows, 0, kind)
+
+
+def _grown(index: Any, rows: _Rows, start: int, kind: str) -> Any:
+    """A copy with the vectors from a position on added."""
+    import faiss
+
+    return _filled(faiss.clone_index(index), rows, start, kind)
+
+
+def _filled(index: Any, rows: _Rows, start: int, kind: str) -> Any:
+    for block in rows.blocks(start):
+        index.add(_padded(block if kind == FLAT else rows.lengthened(block), index.d))
     return index
 
 
-def _approximate(prepared: _Prepared, kind: str, seed: int) -> Any:
+def _approximate(rows: _Rows, kind: str, seed: int) -> Any:
     """An empty index by cells or a graph."""
     import faiss
 
-    width, half = _padded_width(prepared.width + 1), faiss.ScalarQuantizer.QT_fp16
+    width, half = _padded_width(rows.width + 1), faiss.ScalarQuantizer.QT_fp16
     if kind == HNSW:
         graph = faiss.IndexHNSWSQ(width, half, N_NEIGHBOURS)
         graph.train(np.zeros((1, width), dtype=np.float32))
         return graph
-    n_cells = min(len(prepared), round(4 * np.sqrt(len(prepared))))
+    n_cells = min(len(rows), round(4 * np.sqrt(len(rows))))
     cells = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatL2(width), width, n_cells, half)
     cells.cp.niter, cells.cp.seed = N_ITERATIONS, seed + 1
     cells.cp.max_points_per_centroid, cells.cp.min_points_per_centroid = POINTS_PER_CELL, 1
-    n_points = min(len(prepared), POINTS_PER_CELL * n_cells)
-    drawn = np.sort(np.random.default_rng(seed).choice(len(prepared), n_points, replace=False))
-    cells.train(_padded(prepared.lengthened(prepared.take(drawn)), width))
+    n_points = min(len(rows), POINTS_PER_CELL * n_cells)
+    drawn = np.sort(np.random.default_rng(seed).choice(len(rows), n_points, replace=False))
+    cells.train(_padded(rows.lengthened(rows.take(drawn)), width))
     return cells
 
 
