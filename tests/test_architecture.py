@@ -31,6 +31,7 @@ LAYERS = [
     ["planning"],
     ["index"],
     ["attached"],
+    ["integrations"],
     ["training"],
     ["evaluation"],
     ["reproduction"],

@@ -3,10 +3,15 @@
 A page's python and sh blocks run in their order, in a temporary folder, without a network. A text block right after one
 shows what it prints: each of its lines, in their order. A block that can't run here says why in a comment above it:
 
-    <!-- not run: it installs packages -->"""
+    <!-- not run: it installs packages -->
+
+and one that runs where a library is installed names it:
+
+    <!-- runs with: langchain_core -->"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -36,7 +41,11 @@ PAGES = [
 RUN = [DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md")), DOCS / "adaptive.md", DOCS / "api.md"]
 FRAGMENTS = {DOCS / "architecture.md"}  # shows the form of a method
 NOT_RUN = [page for page in PAGES if page not in {*RUN, *FRAGMENTS, ROOT / "README.md"}]
-BLOCK = re.compile(r"^(?P<reason><!-- not run: [^\n]+ -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:(?P<reason><!-- not run: [^\n]+ -->)\n|<!-- runs with: (?P<library>[\w.]+) -->\n)?"
+    r"```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXTRAS = re.compile(r"(?:anncur|\.)\[([a-z,]+)\]|\(extras? ((?:`[a-z]+`(?:, | and )?)+)\)")
 LARGEST_PICTURE = 80_000  # bytes
@@ -64,8 +73,16 @@ def blocks_of(page: Path) -> list[Block]:
         shows = after is not None and after["language"] == "text" and not text[match.end() : after.start()].strip()
         shown = tuple(line.rstrip() for line in after["code"].splitlines()) if after is not None and shows else ()
         line = text.count("\n", 0, match.start("code"))
-        found.append(Block(match["language"], match["code"], line, match["reason"] is None, shown))
+        is_run = match["reason"] is None and (match["library"] is None or is_installed(match["library"]))
+        found.append(Block(match["language"], match["code"], line, is_run, shown))
     return found
+
+
+def is_installed(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:  # nor is the package that it is a part of
+        return False
 
 
 class Reader:
@@ -239,13 +256,13 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_no_page_imports_deeper_than_the_package(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert not re.findall(r"^\s*(?:from|import) anncur\.\S+", text, re.M)
+    assert not re.findall(r"^\s*(?:from|import) anncur\.(?!integrations\.)\S+", text, re.M)
 
 
 def test_every_name_of_the_package_that_a_page_uses_is_public() -> None:
     for page in PAGES:
         code = "\n".join(block.code for block in blocks_of(page) if block.language == "python")
-        used = set(re.findall(r"\banncur\.([A-Za-z_]+)", code)) - {"__file__", "anncur"}
+        used = set(re.findall(r"\banncur\.([A-Za-z_]+)", code)) - {"__file__", "anncur", "integrations"}
         assert not {name for name in used if name not in anncur.__all__}, named(page)
 
 

@@ -4,7 +4,7 @@ Reads exact scores, feeds the user. Knows nothing of scorers or methods."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -20,11 +20,14 @@ SHOWN = 3  # hits in a repr
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One item of an answer, with the scorer's own score for it."""
+    """One item of an answer, with the scorer's own score for it.
+
+    `round` is the one in which it was scored, from 1; 0 for what was drawn at random, for the query log."""
 
     id: str
     score: float
     item: Item
+    round: int = field(default=1, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +150,16 @@ class Hits(Sequence[Hit]):
             "index_version": self.index_version,
             **told,
         }
+
+
+def rounds_by_position(trace: Iterable[Round]) -> dict[int, int]:
+    """For every position that was scored, the round in which it was, from 1; 0 for what was drawn at random."""
+    found: dict[int, int] = {}
+    n_rounds = 0
+    for step in trace:
+        n_rounds += not step.is_exploring
+        found.update(dict.fromkeys(step.positions.tolist(), 0 if step.is_exploring else n_rounds))
+    return found
 
 
 def top_k(scores: FloatVector, k: int) -> Positions:

@@ -24,7 +24,7 @@ from anncur.index.snapshot import Snapshot
 from anncur.items import Item, Items, Query
 from anncur.numbers import number, whole_number
 from anncur.progress import Progress
-from anncur.ranking import Hit, Hits, Round
+from anncur.ranking import Hit, Hits, Round, rounds_by_position
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
@@ -240,10 +240,11 @@ def queries_at_once(budget: int, n_items: int) -> int:
 
 def _hits(run: Run, *, snapshot: Searched, block: QueryBlock, method: Method, sign: float, seconds: float) -> Hits:
     positions, exact_scores = run.best(block.k, least=block.min_score)
-    found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), strict=True)
+    rounds = rounds_by_position(run.trace)
+    found = zip(snapshot.items.take(positions), (sign * exact_scores).tolist(), positions.tolist(), strict=True)
     n_items = len(block.candidates(snapshot.knowledge))
     return Hits(
-        hits=tuple(Hit(item.id, score, item) for item, score in found),
+        hits=tuple(Hit(item.id, score, item, rounds[position]) for item, score, position in found),
         query=run.meter.query,
         method=method.name,
         calls=run.meter.calls + run.meter.n_repeated,

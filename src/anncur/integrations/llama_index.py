@@ -1,0 +1,52 @@
+"""An index as a retriever of LlamaIndex. Needs llama-index-core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+from anncur.index.index import Index
+from anncur.integrations.searching import FACTS, Search, SearchOptions, metadata_of, needed
+from anncur.ranking import Hits
+
+with needed("llama-index-core"):
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+
+class AnncurRetriever(BaseRetriever):
+    """Retrieves the items that the index's scorer likes best, as nodes with their exact scores.
+
+    `index` is an index or the path of one, `options` are those of `Index.search`. A node has the item's id, text, title
+    and metadata, and under "anncur" of its metadata the round and what the search cost, which no model is shown."""
+
+    def __init__(
+        self,
+        index: Index | str | Path,
+        *,
+        callback_manager: CallbackManager | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> None:
+        self._search = Search(index, **options)
+        super().__init__(callback_manager=callback_manager)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(self._search(query_bundle.query_str))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(await self._search.awaited(query_bundle.query_str))
+
+
+def _nodes(hits: Hits) -> list[NodeWithScore]:
+    nodes = [
+        TextNode(
+            id_=hit.id,
+            text=hit.item.text,
+            metadata=metadata_of(hit, hits),
+            excluded_llm_metadata_keys=[FACTS],
+            excluded_embed_metadata_keys=[FACTS],
+        )
+        for hit in hits
+    ]
+    return [NodeWithScore(node=node, score=score) for node, score in zip(nodes, hits.scores, strict=True)]
