@@ -1,0 +1,182 @@
+// The page: reads the address, asks the service, and lets each part show its share of the answer.
+
+import { fetchIndexes, fetchMap, search } from "./api.js";
+import { showCheck } from "./check.js";
+import { compareNow, redrawComparison, showComparison } from "./comparison.js";
+import { Controls } from "./controls.js";
+import { announce, byId, fill, html } from "./dom.js";
+import { showFacts } from "./facts.js";
+import { readLink, writeLink } from "./link.js";
+import { clearNotice, showNotice, showProblem } from "./notices.js";
+import { showHits, showSummary } from "./results.js";
+import { Rounds } from "./rounds.js";
+import { showStory } from "./story.js";
+import { onThemeChange, startTheme } from "./theme.js";
+import { counted } from "./words.js";
+
+const MOST_MAPPED = 2000;
+const N_IDEAS = 4;
+
+const page = { indexes: [], caps: null, maps: new Map(), view: null, running: null };
+const controls = new Controls({ onIndex: useIndex });
+
+start();
+
+function start() {
+  startTheme(byId("theme"));
+  onThemeChange(redraw);
+  byId("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    runSearch();
+  });
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address holds the query
+    (byId("answer").hidden ? controls.query : byId("results")).focus();
+  });
+  addEventListener("popstate", followLink);
+  addEventListener("keydown", focusOnSlash);
+  for (const kind of ["pointerover", "focusin"]) addEventListener(kind, lightUp);
+  open();
+}
+
+/** Learn which indexes there are, and then do what the address asks for. */
+async function open() {
+  try {
+    const found = await fetchIndexes();
+    Object.assign(page, { indexes: found.indexes, caps: found.caps });
+    followLink();
+  } catch (problem) {
+    showProblem(problem, { again: open });
+  }
+}
+
+function followLink() {
+  if (!page.indexes.length) return;
+  const link = readLink();
+  useIndex(link.index);
+  controls.set({ query: "", ...link });
+  if (link.query) runSearch({ compared: link.compared });
+  else showWelcome();
+}
+
+function useIndex(name) {
+  const facts = page.indexes.find((index) => index.name === name) ?? page.indexes[0];
+  controls.offer(facts, page.indexes, page.caps);
+  showFacts(facts);
+}
+
+async function runSearch({ compared = null, options = {} } = {}) {
+  if (!page.indexes.length) return;
+  page.running?.abort();
+  const wanted = controls.wanted;
+  if (!wanted.query) {
+    showNotice("Type what you are looking for.");
+    controls.query.focus();
+    return;
+  }
+  const own = (page.running = new AbortController());
+  clearNotice();
+  byId("search").classList.add("busy");
+  announce("Searching…");
+  writeLink({ ...controls.link, compared });
+  try {
+    const [answer, map] = await Promise.all([search({ ...wanted, ...options }, own.signal), mapOf(wanted.index)]);
+    page.view = viewOf(answer, map, wanted, compared);
+    showAnswer();
+    if (compared) compareNow();
+  } catch (problem) {
+    if (problem.name === "AbortError") return;
+    announce("");
+    showProblem(problem, {
+      again: () => runSearch({ compared, options }),
+      guess: () => runSearch({ options: { fail_open: true } }),
+    });
+  } finally {
+    if (page.running === own) byId("search").classList.remove("busy");
+  }
+}
+
+/** Items on the map, once for each version; a page without its map still works. */
+async function mapOf(name) {
+  const facts = controls.facts;
+  const key = `${name} ${facts.version}`;
+  if (!page.maps.has(key)) page.maps.set(key, fetchMap(name, MOST_MAPPED).catch(() => null));
+  const found = await page.maps.get(key);
+  if (!found) page.maps.delete(key);
+  return found;
+}
+
+function viewOf(answer, map, wanted, compared) {
+  const facts = controls.facts;
+  const isSameVersion = map?.index_version === answer.index_version;
+  const rounds = new Rounds(answer, wanted.k);
+  const query = { text: wanted.query, mention: wanted.mention };
+  return { answer, wanted, query, facts, rounds, compared, nItems: facts.n_items, map: isSameVersion ? map : null, truth: null, other: null, round: null };
+}
+
+function showAnswer() {
+  const { view } = page;
+  byId("welcome").hidden = true;
+  byId("answer").hidden = false;
+  redraw();
+  showComparison(view, (method) => writeLink({ ...linkOf(view), compared: method }));
+  showCheck(view, redraw);
+  if (!view.answer.is_scored) showNotice("The scorer doesn’t answer. These are first guesses, without scores.");
+  else if (view.answer.is_partial) showNotice("The search ended early. This is the best that it had found.");
+  announce(`${counted(view.answer.hits.length, "result")}, ${counted(view.answer.calls, "item")} scored.`);
+}
+
+/** Draw everything again: the truth has become known, or colours have changed. */
+function redraw() {
+  const { view } = page;
+  if (page.indexes.length) showFacts(controls.facts);
+  if (!view) return;
+  byId("comparison").hidden = byId("check").hidden = !view.answer.is_scored;
+  showSummary(view);
+  showHits(view);
+  showStory(view);
+  redrawComparison(view);
+}
+
+const linkOf = (view) => ({ ...controls.link, k: view.wanted.k, budget: view.wanted.budget, method: view.wanted.method });
+
+/** Before the first search: what this is, and a few items to start from. */
+async function showWelcome() {
+  page.view = null;
+  byId("answer").hidden = true;
+  byId("welcome").hidden = false;
+  const map = await mapOf(controls.facts.name);
+  const ideas = [...(map?.items ?? [])].sort((a, b) => a.label.length - b.label.length).slice(0, 40);
+  const step = Math.max(1, Math.floor(ideas.length / N_IDEAS));
+  const buttons = ideas.filter((_, place) => place % step === 0).slice(0, N_IDEAS);
+  fill(
+    byId("welcome"),
+    html("h2", {}, "A scorer reads every pair of query and item, and is right, and slow."),
+    html("p", {}, `Give it a budget. The ${counted(controls.facts.n_items, "item")} of this index are searched by scoring only a few of them, and you can watch how: what was guessed, what was scored, and when you could have stopped.`),
+    buttons.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", buttons.map((item) => idea(item.label))),
+  );
+}
+
+function idea(label) {
+  const look = () => {
+    controls.set({ query: label });
+    runSearch();
+  };
+  return html("button", { type: "button", class: "idea", on: { click: look } }, label);
+}
+
+function focusOnSlash(event) {
+  const isTyping = event.target.closest?.("input:not([type=range]), select, textarea");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  controls.query.focus();
+  controls.query.select();
+}
+
+/** Show the same item in all figures. */
+function lightUp(event) {
+  const id = event.target.closest?.("[data-item]")?.dataset.item;
+  for (const element of document.querySelectorAll(".lit")) element.classList.remove("lit");
+  if (id === undefined) return;
+  for (const element of document.querySelectorAll(`[data-item="${CSS.escape(id)}"]`)) element.classList.add("lit");
+}
