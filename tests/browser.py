@@ -20,12 +20,22 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run --hide-scrollbars "
-    "--disable-background-networking --disable-component-update --disable-sync --disable-extensions "
-    "--disable-default-apps --metrics-recording-only --remote-debugging-port=0 --host-resolver-rules"
-).split()
-ONLY_LOOPBACK = "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing beyond this machine
+]
 SECONDS = 30.0  # for anything to come
 MODIFIERS = {"Shift": 8}
 KEYS = {  # the code of a key, and the text that it types
@@ -53,7 +63,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     """A browser with a profile of its own in a folder, until the end of the block."""
     program = find_chromium()
     assert program is not None, "there is no chromium"
-    command = [program, *FLAGS[:-1], f"{FLAGS[-1]}={ONLY_LOOPBACK}", f"--user-data-dir={folder}", "about:blank"]
+    command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -125,7 +135,9 @@ class Tab:
             self.complaints.append(content["entry"]["text"])
         elif kind == "Page.javascriptDialogOpening":
             self.complaints.append(f"a dialog opened: {content['message']}")
-            self._connection.send(json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}))
+            self._connection.send(
+                json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}})
+            )
 
     def resize(self, width: int, height: int) -> None:
         """Give it a size; narrow ones are phones."""
@@ -158,13 +170,13 @@ class Tab:
         return bool(found["result"].get("value")) and "exceptionDetails" not in found
 
     def text(self, selector: str = "body") -> str:
-        """The text that is shown of an element, on one line."""
-        found = self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
-        return " ".join(str(found).split())
+        """The text of an element as it is shown, on one line."""
+        return next(iter(self.texts(selector)), "")
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements that match."""
-        shown = f"Array.from(document.querySelectorAll({json.dumps(selector)}), (each) => each.innerText)"
+        text = "(each) => each.innerText ?? each.textContent"  # drawings have only the latter
+        shown = f"Array.from(document.querySelectorAll({json.dumps(selector)}), {text})"
         return [" ".join(each.split()) for each in self.evaluate(shown)]
 
     def click(self, selector: str) -> None:
@@ -172,7 +184,9 @@ class Tab:
         self.wait(f"document.querySelector({json.dumps(selector)})")
         box = f"document.querySelector({json.dumps(selector)})"
         self.evaluate(f"{box}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        place = self.evaluate(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({box}.getBoundingClientRect())")
+        place = self.evaluate(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({box}.getBoundingClientRect())"
+        )
         for kind in ("mousePressed", "mouseReleased"):
             options = {"x": place[0], "y": place[1], "button": "left", "clickCount": 1}
             self.send("Input.dispatchMouseEvent", type=kind, **options)
@@ -186,7 +200,12 @@ class Tab:
         for combination in keys:
             *modifiers, key = combination.split("+")
             code, text = KEYS[key]
-            event = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": sum(MODIFIERS[m] for m in modifiers)}
+            event = {
+                "key": key,
+                "code": key,
+                "windowsVirtualKeyCode": code,
+                "modifiers": sum(MODIFIERS[m] for m in modifiers),
+            }
             self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **event)
             self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 

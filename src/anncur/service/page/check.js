@@ -47,7 +47,7 @@ async function run(view, parts) {
     const { query, mention, index, k } = view.wanted;
     view.truth = await scoreEverything({ query, index, k, ...(mention && { mention }) }, { signal: own.signal, onProgress });
     fill(output, verdict(view));
-    announce(output.firstChild.textContent);
+    output.firstChild.focus(); // the button that had it is gone
     onTruth();
   } catch (problem) {
     if (running !== own) return; // another search has begun
@@ -66,7 +66,7 @@ function verdict(view) {
   const part = `with ${percent(answer.calls / truth.calls)} of the pairs`;
   const headline = missed.length ? `Found ${n - missed.length} of the truly best ${n}, ${part}.` : `Nothing was missed: all of the truly best ${n}, ${part}.`;
   return [
-    html("p", { class: "verdict" }, headline),
+    html("p", { class: "verdict", tabindex: "-1" }, headline),
     meter(truth, found),
     missed.length > 0 && html("h3", {}, "Missed"),
     missed.length > 0 && html("ul", { class: "missed" }, missed.map(({ hit, place }) => missedItem(hit, place, answer))),

@@ -106,7 +106,7 @@ function advice({ rounds, answer }) {
   const sentences = [];
   if (settled < rounds.last) {
     const saved = rounds.pairs[rounds.last] - rounds.pairs[settled];
-    sentences.push(`After ${counted(rounds.pairs[settled], "item")} the best ${answer.hits.length} didn’t change any more: the last ${count(saved)} only made sure.`);
+    sentences.push(`After ${counted(rounds.pairs[settled], "item")} the best ${answer.hits.length} didn't change any more: the last ${count(saved)} only made sure.`);
   } else if (rounds.last > 0) sentences.push("The best changed up to the last round: more budget may find better ones.");
   if (reached >= 0 && reached < rounds.last)
     sentences.push(`A target recall of ${percent(TARGET)} would have stopped the search after ${count(rounds.pairs[reached])}.`);

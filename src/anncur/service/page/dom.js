@@ -16,7 +16,7 @@ export function svg(tag, attributes, ...children) {
 
 /** Put children in the place of those that are there. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter(isShown));
+  element.replaceChildren(...children.flat(Infinity).filter(isShown));
   return element;
 }
 
@@ -33,7 +33,7 @@ function filled(element, attributes = {}, children = []) {
   }
   for (const [name, value] of Object.entries(place)) element.style.setProperty(name, value);
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  element.append(...children.flat().filter(isShown));
+  element.append(...children.flat(Infinity).filter(isShown));
   return element;
 }
 

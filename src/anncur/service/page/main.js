@@ -10,7 +10,7 @@ import { readLink, writeLink } from "./link.js";
 import { clearNotice, showNotice, showProblem } from "./notices.js";
 import { showHits, showSummary } from "./results.js";
 import { Rounds } from "./rounds.js";
-import { showStory } from "./story.js";
+import { showStory, stepRounds } from "./story.js";
 import { onThemeChange, startTheme } from "./theme.js";
 import { counted } from "./words.js";
 
@@ -34,7 +34,7 @@ function start() {
     (byId("answer").hidden ? controls.query : byId("results")).focus();
   });
   addEventListener("popstate", followLink);
-  addEventListener("keydown", focusOnSlash);
+  addEventListener("keydown", onKey);
   for (const kind of ["pointerover", "focusin"]) addEventListener(kind, lightUp);
   open();
 }
@@ -55,7 +55,7 @@ function followLink() {
   const link = readLink();
   useIndex(link.index);
   controls.set({ query: "", ...link });
-  if (link.query) runSearch({ compared: link.compared });
+  if (link.query) runSearch({ compared: controls.facts.methods.includes(link.compared) ? link.compared : null });
   else showWelcome();
 }
 
@@ -80,7 +80,10 @@ async function runSearch({ compared = null, options = {} } = {}) {
   announce("Searching…");
   writeLink({ ...controls.link, compared });
   try {
-    const [answer, map] = await Promise.all([search({ ...wanted, ...options }, own.signal), mapOf(wanted.index)]);
+    const [answer] = await Promise.all([search({ ...wanted, ...options }, own.signal), mapOf(wanted.index)]);
+    if (answer.index_version !== controls.facts.version) await refreshFacts(wanted.index);
+    const map = await mapOf(wanted.index, answer.index_version);
+    if (page.running !== own) return; // another search has begun
     page.view = viewOf(answer, map, wanted, compared);
     showAnswer();
     if (compared) compareNow();
@@ -96,14 +99,18 @@ async function runSearch({ compared = null, options = {} } = {}) {
   }
 }
 
-/** Items on the map, once for each version; a page without its map still works. */
-async function mapOf(name) {
-  const facts = controls.facts;
-  const key = `${name} ${facts.version}`;
-  if (!page.maps.has(key)) page.maps.set(key, fetchMap(name, MOST_MAPPED).catch(() => null));
-  const found = await page.maps.get(key);
-  if (!found) page.maps.delete(key);
-  return found;
+/** The index has changed since the page was opened. */
+async function refreshFacts(name) {
+  page.indexes = (await fetchIndexes()).indexes;
+  useIndex(name);
+}
+
+/** Items on the map, fetched again for another version; a page without its map still works. */
+async function mapOf(name, version = null) {
+  const kept = await page.maps.get(name);
+  if (kept && (version === null || kept.index_version === version)) return kept;
+  page.maps.set(name, fetchMap(name, MOST_MAPPED).catch(() => null));
+  return page.maps.get(name);
 }
 
 function viewOf(answer, map, wanted, compared) {
@@ -121,7 +128,7 @@ function showAnswer() {
   redraw();
   showComparison(view, (method) => writeLink({ ...linkOf(view), compared: method }));
   showCheck(view, redraw);
-  if (!view.answer.is_scored) showNotice("The scorer doesn’t answer. These are first guesses, without scores.");
+  if (!view.answer.is_scored) showNotice("The scorer doesn't answer. These are first guesses, without scores.");
   else if (view.answer.is_partial) showNotice("The search ended early. This is the best that it had found.");
   announce(`${counted(view.answer.hits.length, "result")}, ${counted(view.answer.calls, "item")} scored.`);
 }
@@ -146,14 +153,13 @@ async function showWelcome() {
   byId("answer").hidden = true;
   byId("welcome").hidden = false;
   const map = await mapOf(controls.facts.name);
-  const ideas = [...(map?.items ?? [])].sort((a, b) => a.label.length - b.label.length).slice(0, 40);
-  const step = Math.max(1, Math.floor(ideas.length / N_IDEAS));
-  const buttons = ideas.filter((_, place) => place % step === 0).slice(0, N_IDEAS);
+  const names = (map?.items ?? []).map((item) => item.label.split(",")[0]);
+  const buttons = names.filter((name) => name.length >= 6 && name.length <= 24).slice(0, N_IDEAS);
   fill(
     byId("welcome"),
     html("h2", {}, "A scorer reads every pair of query and item, and is right, and slow."),
     html("p", {}, `Give it a budget. The ${counted(controls.facts.n_items, "item")} of this index are searched by scoring only a few of them, and you can watch how: what was guessed, what was scored, and when you could have stopped.`),
-    buttons.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", buttons.map((item) => idea(item.label))),
+    buttons.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", buttons.map(idea)),
   );
 }
 
@@ -165,12 +171,16 @@ function idea(label) {
   return html("button", { type: "button", class: "idea", on: { click: look } }, label);
 }
 
-function focusOnSlash(event) {
-  const isTyping = event.target.closest?.("input:not([type=range]), select, textarea");
-  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault();
-  controls.query.focus();
-  controls.query.select();
+/** "/" goes to the search box, arrows through the rounds, unless what has the focus has its own use for them. */
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("select, input:not([type=range])")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    controls.query.focus();
+    controls.query.select();
+  }
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (step && !event.target.closest?.("input")) stepRounds(step);
 }
 
 /** Show the same item in all figures. */

@@ -5,7 +5,7 @@ import { byId, fill, html } from "./dom.js";
 
 const PLAIN = {
   "too-busy": ["The service is busy.", "All places are taken just now."],
-  "scorer-failed": ["The scorer doesn’t answer.", "Exact scores can’t be had until it is back."],
+  "scorer-failed": ["The scorer doesn't answer.", "Exact scores can't be had until it is back."],
   "shutting-down": ["The service is shutting down.", "Try again when it is back."],
 };
 

@@ -11,10 +11,17 @@ const LONGEST_PLAY = 12000; // milliseconds
 const [QUICKEST_STEP, SLOWEST_STEP] = [120, 900];
 
 let playing = null;
+let stepping = null;
+
+/** Go some rounds on or back, as far as there are any. */
+export function stepRounds(n) {
+  stepping?.(n);
+}
 
 /** Show the rounds of a view, at the round where it stands. */
 export function showStory(view) {
   stop();
+  stepping = null;
   const { rounds } = view;
   if (rounds.last < 0) {
     fill(byId("story"), title(), html("p", {}, "Nothing was scored, and so there are no rounds to show."));
@@ -37,19 +44,23 @@ function build(view) {
     view.round = round;
     update();
   };
+  const colours = strip(rounds);
   const update = () => {
+    [...colours.children].forEach((piece, place) => piece.classList.toggle("later", place > view.round));
     slider.value = view.round + 1;
     slider.setAttribute("aria-valuetext", spoken(view));
     fill(caption, written(view));
     map.show(view.round);
-    fill(curve, drawCurve(view, go));
+    fill(curve, drawCurve(view, choose));
     showBars(bars, view);
   };
-  slider.addEventListener("input", () => {
+  const choose = (round) => {
     stop();
-    go(Number(slider.value) - 1);
-  });
-  const controls = html("div", { class: "scrubber" }, playButton(view, go), html("div", { class: "track" }, slider, strip(rounds)), caption);
+    go(Math.max(0, Math.min(rounds.last, round)));
+  };
+  slider.addEventListener("input", () => choose(Number(slider.value) - 1));
+  stepping = (n) => choose(view.round + n);
+  const controls = html("div", { class: "scrubber" }, playButton(view, go), html("div", { class: "track" }, slider, colours), caption);
   return { controls, figures: html("div", { class: "figures" }, map.figure, curve), bars, update };
 }
 
@@ -77,11 +88,9 @@ function stop() {
   playing = null;
 }
 
-/** Rounds as a strip of their colours, as wide as the pairs that they scored. */
+/** Rounds as a strip of their colours, below the scrubber. */
 function strip(rounds) {
-  const pieces = rounds.all.map((round, place) =>
-    html("i", { place: { background: roundColour(place, rounds.last + 1), "flex-grow": Math.max(1, round.items.length) } }),
-  );
+  const pieces = rounds.all.map((_, place) => html("i", { place: { background: roundColour(place, rounds.last + 1) } }));
   return html("div", { class: "strip", "aria-hidden": "true" }, pieces);
 }
 
