@@ -4,8 +4,9 @@
 
 The service is a process of its own, `anncur serve` on loopback, and so are its clients. The scorer "gpu" takes 10 ms
 and 0.05 ms for each pair and sleeps, "builtin" is the built-in model on this CPU. Clients send the sample's test
-queries, each the next one when it is answered. For the overload, requests come at three times the rate that the service
-answered at its best, whether or not others were answered; accepted ones are timed, the others must be 429."""
+queries, each the next one when it is answered. For the overload the service has few places and no queue, and requests
+come at three times the rate that it answers with all places taken, whether or not others were answered; accepted ones
+are timed, the others must be 429."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ HERE = Path(__file__).parent
 BUDGETS = {"gpu": 200, "builtin": 100}
 SCORERS = {"gpu": "service_scorers:gpu", "builtin": "builtin"}
 N_CLIENTS = 16
+PLACES = {"gpu": 3, "builtin": 2}  # searches at once, where they are to be quick under any load
 N_TURNS = 3
 UNLOADED_SECONDS = 15.0
 OVERLOAD = 3.0
@@ -51,7 +53,7 @@ def main() -> None:
 
 def measure(part: str, seconds: float, overload_seconds: float) -> Iterator[dict[str, Any]]:
     """Rows of throughput, and of overload."""
-    with service(part) as (url, pid):
+    with service(part) as (url, _):
         in_process(closed_loop, url, BUDGETS[part], N_CLIENTS, 3.0)  # warm
         turns = [
             {n: in_process(closed_loop, url, BUDGETS[part], n, seconds) for n in (1, N_CLIENTS)} for _ in range(N_TURNS)
@@ -59,8 +61,9 @@ def measure(part: str, seconds: float, overload_seconds: float) -> Iterator[dict
         rates = {n: float(np.median([turn[n]["per_second"] for turn in turns])) for n in (1, N_CLIENTS)}
         for n, rate in rates.items():
             yield shown({"part": part, "clients": n, "per_second": rate, "ratio": rate / rates[1]} | last(turns, n))
-        if overload_seconds:
-            yield shown({"part": part} | overload(url, pid, BUDGETS[part], rates[N_CLIENTS], overload_seconds))
+    if overload_seconds:
+        with service(part, "--max-running", str(PLACES[part]), "--max-waiting", "0") as (url, pid):
+            yield shown({"part": part} | overload(url, pid, part, overload_seconds))
 
 
 def last(turns: list[dict[int, dict[str, float]]], n: int) -> dict[str, float]:
@@ -69,13 +72,17 @@ def last(turns: list[dict[int, dict[str, float]]], n: int) -> dict[str, float]:
     return {name: middle[name] for name in ("p50_ms", "p99_ms")}
 
 
-def overload(url: str, pid: int, budget: int, capacity: float, seconds: float) -> dict[str, Any]:
+def overload(url: str, pid: int, part: str, seconds: float) -> dict[str, Any]:
     """What happens at three times what it can serve."""
+    budget, places = BUDGETS[part], PLACES[part]
+    in_process(closed_loop, url, budget, places, 3.0)  # warm
     unloaded = in_process(closed_loop, url, budget, 1, UNLOADED_SECONDS)
+    capacity = in_process(closed_loop, url, budget, places, UNLOADED_SECONDS)["per_second"]
     before = resident_mb(pid)
     found = in_process(open_loop, url, budget, OVERLOAD * capacity, seconds)
     return {
         "clients": "overload",
+        "places": places,
         "offered_per_second": OVERLOAD * capacity,
         "unloaded_p99_ms": unloaded["p99_ms"],
         "ratio_of_p99": found["p99_ms"] / unloaded["p99_ms"],
@@ -92,14 +99,14 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def service(part: str) -> Iterator[tuple[str, int]]:
+def service(part: str, *options: str) -> Iterator[tuple[str, int]]:
     """A running service of the sample, by its URL and process."""
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "animals.anncur"
         shutil.copytree(SAMPLE_INDEX, index)
         port = free_port()
         command = [sys.executable, "-c", "from anncur.cli.main import main; main()", "serve", str(index)]
-        command += ["--port", str(port), "--scorer", SCORERS[part]]
+        command += ["--port", str(port), "--scorer", SCORERS[part], *options]
         paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
         environment = {**os.environ, "PYTHONPATH": paths}
         with open(Path(folder) / "log", "wb") as log:

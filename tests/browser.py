@@ -36,7 +36,7 @@ FLAGS = [
     "--remote-debugging-port=0",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing beyond this machine
 ]
-SECONDS = 30.0  # for anything to come
+SECONDS = 60.0  # for anything to come
 MODIFIERS = {"Shift": 8}
 KEYS = {  # the code of a key, and the text that it types
     "Tab": (9, ""),

@@ -40,6 +40,7 @@ from anncur.errors import (
     UnstableScorerWarning,
 )
 from anncur.index.index import Index, IndexInfo
+from anncur.index.item_map import MapSample
 from anncur.items import Corpus, Item, ItemLike, Query, QueryLike
 from anncur.planning.suitability import Suitability, TuningReport
 from anncur.progress import Progress, ProgressLike
@@ -57,6 +58,7 @@ from anncur.search.axn import Axn
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
 from anncur.search.methods import Exhaustive, Rerank
 from anncur.search.posterior import Posterior
+from anncur.story import Story
 
 __version__ = "0.2.0"
 
@@ -65,14 +67,20 @@ logging.getLogger("anncur").addHandler(logging.NullHandler())
 if TYPE_CHECKING:
     from anncur.planning.plan import BuildPlan, plan
     from anncur.scorers.http.judge import Judge
+    from anncur.service.app import make_service
+    from anncur.service.settings import AccessTokens, ServiceSettings
 
 _IMPORTED_LATE = {  # what few programs need, so that importing anncur stays fast
+    "AccessTokens": "anncur.service.settings",
     "BuildPlan": "anncur.planning.plan",
     "Judge": "anncur.scorers.http.judge",
+    "ServiceSettings": "anncur.service.settings",
+    "make_service": "anncur.service.app",
     "plan": "anncur.planning.plan",
 }
 
 __all__ = [
+    "AccessTokens",
     "Adacur",
     "Anncur",
     "AnncurError",
@@ -101,6 +109,7 @@ __all__ = [
     "Judge",
     "Knowledge",
     "LockedError",
+    "MapSample",
     "Method",
     "PairScorer",
     "Posterior",
@@ -127,8 +136,10 @@ __all__ = [
     "ScorerLike",
     "ScorerOutputError",
     "ScorerRefusedError",
+    "ServiceSettings",
     "SpendCapError",
     "StorageError",
+    "Story",
     "Suitability",
     "TextTooLongError",
     "TruncationWarning",
@@ -137,6 +148,7 @@ __all__ = [
     "UnstableScorerWarning",
     "load_sample",
     "load_scorer",
+    "make_service",
     "plan",
     "read_items",
     "read_queries",

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import anncur
+from anncur.cli.frame import printable
 from anncur.cli.main import app
 
 Run = Callable[..., Any]
@@ -319,3 +320,35 @@ def test_a_file_of_embeddings_that_cannot_be_read_is_named(run: Run, content: by
     if content is not None:
         Path("corpus.npy").write_bytes(content)
     assert "--embeddings must be an .npy file" in run(*BUILD, "--embeddings", "corpus.npy", code=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]52;c;Y2xpcA==\x1b\\text", "text"),
+        ("a\x9b2Jb", "ab"),
+        ("a\x9dtitle\x9cb", "ab"),
+        ("a\x1bPq…\x1b\\b", "ab"),
+        ("back\x08\x08\r\x07", "back"),
+        ("\x1b", ""),
+        ("\x1b[", ""),
+        ("right\u202eleft", "rightleft"),
+        ("plain: ä 漢字 🐟 [not an escape]", "plain: ä 漢字 🐟 [not an escape]"),
+    ],
+)
+def test_what_is_printed_does_nothing_to_a_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_no_escape_of_an_item_reaches_the_terminal(run: Run) -> None:
+    evil = {"id": "evil\u001b[2J", "text": "bat \u001b]0;owned\u0007\u009b31m of fruit", "title": "\u001b[31mtitle"}
+    Path("evil.jsonl").write_text(json.dumps(evil) + "\n")
+    run("build", "evil.jsonl", "--out", "evil.anncur", "--scorer", "scorer_of_tests:score")
+    controls = {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160))}
+    for options in ([], ["--json"]):
+        output = CliRunner().invoke(app, ["search", "evil.anncur", "small bat", *options]).output
+        assert "fruit" in output
+        assert not set(output) & controls
+    assert run("search", "evil.anncur", "small bat")["hits"][0]["id"] == evil["id"]

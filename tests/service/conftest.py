@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from anncur.service.app import make_app
 from anncur.service.served import ServedIndex, ServedIndexes
-from anncur.service.settings import ServiceSettings, Tokens
+from anncur.service.settings import AccessTokens, ServiceSettings
 from service_worlds import READ, WRITE, MakeClient, Overlap, build_index
 
 
@@ -35,7 +35,7 @@ def scorer() -> Overlap:
 
 
 def client_of(folder: Path, scorer: Overlap, *, token: str | None = WRITE, **settings: Any) -> TestClient:
-    settings.setdefault("tokens", Tokens(READ.encode(), WRITE.encode()))
+    settings.setdefault("tokens", AccessTokens(READ.encode(), WRITE.encode()))
     indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     app = make_app(indexes, ServiceSettings(**settings))

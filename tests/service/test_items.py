@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import anncur
-from anncur.service.settings import Tokens
+from anncur.service.settings import AccessTokens
 from anncur.storage.files import writer_lock
 from service_worlds import READ, MakeClient, Overlap
 
@@ -67,7 +67,7 @@ def test_changes_need_the_write_token(make_client: MakeClient) -> None:
 
 
 def test_without_a_write_token_nobody_changes_anything(make_client: MakeClient) -> None:
-    client = make_client(tokens=Tokens(), token=None)
+    client = make_client(tokens=AccessTokens(), token=None)
     assert client.post("/v1/search", json={"query": "bird"}).status_code == 200
     answer = client.post("/v1/items", json={"items": [NEW]})
     assert answer.status_code == 403

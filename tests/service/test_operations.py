@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 
 import anncur
 from anncur.service.access_log import JsonLines
-from anncur.service.page import POLICY, add_page
 from anncur.service.state import Service
+from anncur.service.static import POLICY, add_page
 from service_worlds import MakeClient, Overlap
 
 SECRET = "a very secret bird"

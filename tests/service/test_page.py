@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,13 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-import uvicorn
 
 import anncur
-from anncur.service.app import make_app
-from anncur.service.served import ServedIndex, ServedIndexes
-from anncur.service.settings import ServiceSettings, Tokens
+from anncur.service.served import ServedIndex
+from anncur.service.settings import AccessTokens
 from browser import Browser, Tab, browser, find_chromium
 from programs import wait_until
-from service_worlds import Overlap, corpus, free_port, overlap, queries, quick, true_best
+from service_worlds import Overlap, corpus, overlap, queries, quick, serving_in_thread, true_best
 
 pytestmark = [
     pytest.mark.processes,
@@ -37,7 +36,7 @@ window.answers = [];
 const original = window.fetch;
 window.fetch = async (path, ...rest) => {
   const response = await original(path, ...rest);
-  if (path === "/v1/search") response.clone().json().then((answer) => window.answers.push(answer));
+  if (String(path).endsWith("/v1/search")) response.clone().json().then((answer) => window.answers.push(answer));
   return response;
 };
 """
@@ -50,21 +49,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
-@contextlib.contextmanager
-def serving(folder: Path, scorer: Overlap, **settings: Any) -> Iterator[str]:
-    """The service in a thread, so that a test can let its scorer fail; its address."""
+def serving(folder: Path, scorer: Overlap, **settings: Any) -> AbstractContextManager[str]:
+    """A service whose scorer a test can let fail; its address."""
     index = ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)
-    app = make_app(ServedIndexes([index]), ServiceSettings(**settings))
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, ws="none", log_config=None))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_until(lambda: server.started)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    return serving_in_thread(index, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +343,7 @@ def test_a_busy_service_says_when_to_try_again(chromium: Browser, built: Path) -
 
 
 def test_a_token_is_asked_for_and_kept_in_the_tab_only(chromium: Browser, built: Path) -> None:
-    tokens = Tokens(TOKEN.encode(), None)
+    tokens = AccessTokens(TOKEN.encode(), None)
     with serving(built, Overlap(), tokens=tokens) as url, page_of(chromium, url) as page:
         page.tab.open(f"{url}/#{urlencode({'q': QUERY})}")
         for token in ("another-token-of-mine", TOKEN):
@@ -535,7 +523,7 @@ def test_nothing_moves_for_people_who_want_no_motion(chromium: Browser, url: str
 
 
 def test_a_change_of_the_index_shows_in_the_next_search(chromium: Browser, folder: Path) -> None:
-    tokens = Tokens(None, TOKEN.encode())
+    tokens = AccessTokens(None, TOKEN.encode())
     with serving(folder, Overlap(), tokens=tokens) as url, page_of(chromium, url) as page:
         page.open(QUERY)
         new = {"items": [{"id": "new", "title": "brand new", "text": "zebra crossing"}]}

@@ -88,8 +88,8 @@ def serve(
         from anncur.service.app import make_app
         from anncur.service.served import ServedIndex, ServedIndexes
         from anncur.service.server import allowed_hosts, check_address, run_app
-        from anncur.service.settings import MEGABYTE, ServiceSettings, Tokens
-    tokens = Tokens.find(os.environ, read_file=read_token_file, write_file=write_token_file)
+        from anncur.service.settings import MEGABYTE, AccessTokens, ServiceSettings
+    tokens = AccessTokens.find(os.environ, read_file=read_token_file, write_file=write_token_file)
     settings = ServiceSettings(
         tokens=tokens,
         max_running=max_running,

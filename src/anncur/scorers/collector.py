@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -76,6 +77,7 @@ class Collector:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._queue: deque[Order] = deque()
         self._n_leading = 0
 
@@ -96,6 +98,8 @@ class Collector:
 
     def _enter(self, order: Order, room: Room) -> None:
         with self._lock:
+            if self._pid != os.getpid():  # orders of the process before a fork are not ours
+                self._pid, self._queue, self._n_leading = os.getpid(), deque(), 0
             self._queue.append(order)
             self._promote(room)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,19 +14,32 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import anncur
-from anncur.service import page, reranking, routes
+from anncur.scorers.base import ScorerLike
+from anncur.service import reranking, routes
 from anncur.service.answers import ProblemAnswer
 from anncur.service.edge import Edge
 from anncur.service.problems import INVALID, NOT_ALLOWED, NOT_FOUND, ProblemError
 from anncur.service.schemas import ProblemAnswer as ProblemSchema
-from anncur.service.served import ServedIndexes
+from anncur.service.served import ServedIndex, ServedIndexes
 from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
+from anncur.service.static import add_page
 
 with contextlib.suppress(ModuleNotFoundError):
     import opentelemetry.trace  # noqa: F401  # so that `tracing.py` finds it
 
 SUMMARY = "Find the items that a scorer likes best, without scoring them all."
+
+
+def make_service(
+    indexes: Mapping[str, str | Path], scorer: ScorerLike | None = None, *, settings: ServiceSettings | None = None
+) -> FastAPI:
+    """An ASGI application over folders of indexes, by the names that requests call them; the first is the default.
+
+    `scorer` is that of all of them; by default each has the one that it remembers. Without `settings` there are no
+    tokens: whoever reaches it may search, and nobody may change items. Needs the extra `serve`."""
+    opened = (ServedIndex.open(name, path, scorer) for name, path in indexes.items())
+    return make_app(ServedIndexes(opened), settings)
 
 
 def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) -> FastAPI:
@@ -50,7 +64,7 @@ def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) ->
     app.state.service = service
     app.include_router(routes.router)
     app.include_router(reranking.router)
-    files = page.add_page(app)
+    files = add_page(app)
     app.add_exception_handler(HTTPException, _plain_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
@@ -87,16 +101,15 @@ def _field(location: tuple[Any, ...]) -> str:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The description of the interface, with problems and the token, which the framework doesn't know of."""
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        schemas = found["components"]["schemas"]
         schemas["ProblemAnswer"] = ProblemSchema.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schemas["ProblemAnswer"].pop("$defs", {})
         found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, methods in found["paths"].items():
-            for operation in methods.values():
-                if "401" in operation["responses"]:
-                    operation["security"] = [{"token": []}]
-                operation["responses"].pop("422", None) if path in {"/livez", "/version"} else None
+        for operation in (operation for methods in found["paths"].values() for operation in methods.values()):
+            if "401" in operation["responses"]:
+                operation["security"] = [{"token": []}]
         app.openapi_schema = found
     return app.openapi_schema

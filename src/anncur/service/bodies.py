@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.types import Message, Receive
 
-from anncur.service.problems import MALFORMED, MEDIA, TOO_LARGE, TOO_SLOW, ProblemError
+from anncur.service.problems import INVALID, MALFORMED, MEDIA, TOO_LARGE, TOO_SLOW, ProblemError
 
 
 class CappedReceive:
@@ -59,19 +59,28 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that takes JSON, and says so."""
+    """A route that takes JSON, says so, and knows all parameters that it is given."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
             own = StrictRequest(request.scope, request.receive)
+            if INVALID.status in self.responses:
+                _check_parameters(request, {field.alias for field in self.dependant.query_params})
             if self.body_field is not None:
                 _check_media_type(request.headers.get("content-type", ""))
                 await own.json()  # here, so that what is wrong with it is told in our words
             return await handler(own)
 
         return strict
+
+
+def _check_parameters(request: Request, known: set[str]) -> None:
+    unknown = request.query_params.keys() - known
+    if unknown:
+        names = ", ".join(sorted(known)) or "none"
+        raise ProblemError(INVALID, f"{len(unknown)} unknown parameters in the query string; known here: {names}")
 
 
 def _check_media_type(media_type: str) -> None:

@@ -30,7 +30,7 @@ from anncur.service.problems import (
     ProblemError,
     problem_of,
 )
-from anncur.service.settings import LARGEST_HEADERS, ServiceSettings, Tokens
+from anncur.service.settings import LARGEST_HEADERS, AccessTokens, ServiceSettings
 from anncur.tracing import span
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -151,7 +151,7 @@ def check_host(host: bytes, hosts: tuple[str, ...]) -> None:
         raise ProblemError(WRONG_HOST, f"it goes by {', '.join(hosts)}; --allow-host adds a name")
 
 
-def check_token(tokens: Tokens, header: bytes, *, is_write: bool) -> None:
+def check_token(tokens: AccessTokens, header: bytes, *, is_write: bool) -> None:
     """Refuse who doesn't show the token that is needed. Compares bytes, all of them, whatever they are."""
     scheme, _, shown = header.partition(b" ")
     shown = shown.strip() if scheme.lower() == b"bearer" else b""

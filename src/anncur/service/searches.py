@@ -39,6 +39,7 @@ T = TypeVar("T")
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What some work gives; when the client goes away, it is cancelled, and asks the scorer for nothing more."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, also if nobody waits for it
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

@@ -40,10 +40,13 @@ class ServedIndex:
 
     @classmethod
     def open(
-        cls, name: str, path: Path, scorer: ScorerLike, *, refresh_seconds: float = REFRESH_SECONDS
+        cls, name: str, path: str | Path, scorer: ScorerLike | None = None, *, refresh_seconds: float = REFRESH_SECONDS
     ) -> ServedIndex:
-        """Open the index of a folder with its scorer, whose requests all searches share."""
-        shared = load_scorer(scorer, shares_requests=True)
+        """Open the index of a folder with its scorer, or the one that it remembers; searches share its requests."""
+        remembered = Index.open(path, check=False).info.scorer_name if scorer is None else None
+        if scorer is None and not remembered:
+            raise InputError(f"{path} was built with a scorer that has no name to load it by; pass that scorer")
+        shared = load_scorer(scorer or remembered, shares_requests=True)
         reader = Index.open(path, shared, refresh_seconds=refresh_seconds)
         return cls(name, reader, Index.open(path, shared, check=False), shared)
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anncur.errors import InputError
-from anncur.service.settings import LARGEST_HEADERS, Tokens
+from anncur.service.settings import LARGEST_HEADERS, AccessTokens
 from anncur.service.state import Service
 
 HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
@@ -48,7 +48,7 @@ def run_app(app: FastAPI, *, host: str, port: int, drain_seconds: float = 30.0) 
     DrainingServer(config, app.state.service).run()
 
 
-def check_address(host: str, tokens: Tokens) -> None:
+def check_address(host: str, tokens: AccessTokens) -> None:
     """Refuse to listen where others can reach it, unless they must show a token."""
     if tokens.read is None and not is_loopback(host):
         raise InputError(
@@ -57,7 +57,7 @@ def check_address(host: str, tokens: Tokens) -> None:
         )
 
 
-def allowed_hosts(host: str, tokens: Tokens, others: tuple[str, ...]) -> tuple[str, ...]:
+def allowed_hosts(host: str, tokens: AccessTokens, others: tuple[str, ...]) -> tuple[str, ...]:
     """The names that requests may be addressed to. Behind a token any will do; without one, a page in a browser on
     this machine could let its own name point here."""
     if others:

@@ -34,7 +34,7 @@ LARGEST_HEADERS = 32 * 1024  # bytes
 
 
 @dataclass(frozen=True)
-class Tokens:
+class AccessTokens:
     """What callers must show, as bytes: `read` for searches, `write` for these and for changes of items.
 
     Without `read`, anybody who reaches the service may search; without `write`, nobody may change items."""
@@ -55,7 +55,7 @@ class Tokens:
             raise InputError("the read token and the write token must differ, or whoever may search may also write")
 
     @classmethod
-    def find(cls, environment: Mapping[str, str], *, read_file: Path | None, write_file: Path | None) -> Tokens:
+    def find(cls, environment: Mapping[str, str], *, read_file: Path | None, write_file: Path | None) -> AccessTokens:
         """From files, or from ANNCUR_READ_TOKEN and ANNCUR_WRITE_TOKEN."""
         read = _token("ANNCUR_READ_TOKEN", environment, read_file)
         return cls(read, _token("ANNCUR_WRITE_TOKEN", environment, write_file))
@@ -73,7 +73,7 @@ class ServiceSettings:
     `cors_origins` may read answers in browsers; `hosts` are the names that requests may be addressed to, all if
     empty."""
 
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: AccessTokens = field(default_factory=AccessTokens)
     max_running: int = 16
     max_waiting: int = 16
     max_body_bytes: int = 8 * MEGABYTE

@@ -1,6 +1,7 @@
 // Requests to the service. Whatever goes wrong is a `Problem` that says what a person can do about it.
 
 const TOKEN = "anncur-token";
+const ROOT = new URL("..", import.meta.url); // the service may stand below another path
 let token = storedToken();
 
 export class Problem extends Error {
@@ -21,13 +22,13 @@ export function setToken(value) {
   }
 }
 
-export const fetchIndexes = () => json("/v1/indexes");
-export const fetchMap = (index, n) => json(`/v1/indexes/${encodeURIComponent(index)}/map?n=${n}`);
-export const search = (body, signal) => json("/v1/search", { body: { ...body, explain: true }, signal });
+export const fetchIndexes = () => json("v1/indexes");
+export const fetchMap = (index, n) => json(`v1/indexes/${encodeURIComponent(index)}/map?n=${n}`);
+export const search = (body, signal) => json("v1/search", { body: { ...body, explain: true }, signal });
 
 /** Score everything; `onProgress(scored, total)` on the way. */
 export async function scoreEverything(body, { signal, onProgress }) {
-  const response = await request("/v1/search:exhaustive", { body, signal });
+  const response = await request("v1/search:exhaustive", { body, signal });
   for await (const line of lines(response)) {
     if (line.event === "progress") onProgress(line.scored, line.total);
     if (line.event === "problem") throw problemOf(line, response);
@@ -44,7 +45,7 @@ async function json(path, options) {
 async function request(path, { body, signal } = {}) {
   const headers = { ...authorization(), ...(body && { "Content-Type": "application/json" }) };
   const options = body ? { method: "POST", body: JSON.stringify(body), headers, signal } : { headers, signal };
-  const response = await unlessBroken(() => fetch(path, options));
+  const response = await unlessBroken(() => fetch(new URL(path, ROOT), options));
   if (!response.ok) throw problemOf(await response.json().catch(() => ({})), response);
   return response;
 }
