@@ -23,7 +23,7 @@ from browser import Browser, Tab, browser  # noqa: E402
 from service_worlds import serving_in_thread  # noqa: E402
 
 TARGET = ROOT / "docs" / "images" / "page.png"
-LINK = {"q": "the [dog] barked at the mailman", "k": 10, "budget": 100, "method": "posterior"}
+LINK = {"q": "the [dog] barked at the mailman", "k": 10, "budget": 100, "method": "posterior", "marked": "yes"}
 WIDTH, HEIGHT, PHONE = 1200, 1330, 390
 N_COLOURS = 256  # of the file
 ROUNDS_BACK = 3  # from the last round, so that some of the map is still grey

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 import anncur
+from anncur.scorers.base import Pair
 from anncur.service.served import ServedIndex
 from anncur.service.settings import AccessTokens
 from browser import Browser, Tab, browser, find_chromium
@@ -175,20 +176,36 @@ def test_the_address_follows_the_search_and_going_back_shows_the_one_before(page
     assert page.tab.evaluate("document.getElementById('query').value") == QUERY
 
 
-def test_brackets_mark_a_mention(page: Page) -> None:
-    script = "import('/page/words.js').then(({{parseQuery}}) => parseQuery({}))"
-
-    def parse(typed: str) -> object:
-        return page.tab.evaluate(script.format(json.dumps(typed)))
-
+def test_brackets_mark_a_mention_where_it_is_asked_for(page: Page) -> None:
     page.open()
-    assert parse(" the [bat] flew ") == {"text": "the bat flew", "mention": [4, 7]}
-    assert parse("😀 [bat]") == {"text": "😀 bat", "mention": [2, 5]}
-    for plain in ("list[int]", "a [b] and [c]", "no brackets", "[ ]", "an open [bracket"):
-        assert parse(plain) == {"text": plain, "mention": None}
+    page.tab.click("#marked")
     page.search("small red [bird]")
-    page.tab.wait("answers.length")
-    assert page.answer()["query"] == "small red [bird]"  # as the service shows a query that has a mention
+    page.tab.wait("answers.length && location.hash.includes('marked')")
+    best = page.answer()["hits"][0]
+    item = next(item for item in corpus() if item.id == best["id"])
+    assert best["score"] == pytest.approx(overlap("small red bird", item.full_text))  # without the brackets
+    assert page.answer()["query"] == "small red [bird]"  # as a service shows a query that has a mention
+    page.search("no mention")
+    page.tab.wait("document.querySelector('.notice')")
+    assert "exactly one mention in [brackets]" in page.tab.text("#notice")
+
+
+@pytest.mark.parametrize("typed", ["the [bat] flew", "😀 [bat]", "[a bat]", r"list\[0] of [bats]", r"a \ [bat\[]"])
+def test_a_marked_query_is_read_as_the_library_reads_it(page: Page, typed: str) -> None:
+    page.open()
+    query = anncur.Query.marked(typed)
+    script = "import('/page/words.js').then(({{parseMarked}}) => parseMarked({}))"
+    assert query.mention is not None
+    assert page.tab.evaluate(script.format(json.dumps(typed))) == {"text": query.text, "mention": list(query.mention)}
+
+
+@pytest.mark.parametrize("typed", ["no brackets", "[ ]", "an open [bracket", "a [b] and [c]", r"a \[b]"])
+def test_a_query_without_one_mention_is_no_marked_query(page: Page, typed: str) -> None:
+    page.open()
+    with pytest.raises(anncur.InputError):
+        anncur.Query.marked(typed)
+    script = "import('/page/words.js').then(({{parseMarked}}) => parseMarked({}))"
+    assert page.tab.evaluate(script.format(json.dumps(typed))) is None
 
 
 def test_the_scrubber_goes_through_the_rounds(page: Page) -> None:
@@ -310,6 +327,33 @@ def test_a_check_shows_how_far_it_is_and_can_be_cancelled(chromium: Browser, bui
         assert page.tab.text("#check [role=alert]") == ""
 
 
+class Distance(Overlap):
+    """Lower is better."""
+
+    fingerprint = "distance"
+    higher_is_better = False
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> list[float]:
+        return [-score for score in super().score_pairs(pairs)]
+
+
+def test_lower_scores_are_better_where_the_scorer_says_so(chromium: Browser, tmp_path: Path) -> None:
+    path, scorer = tmp_path / "distances.anncur", Distance()
+    anncur.Index.build(corpus(60), scorer, queries(), path=path, retrievers=["bm25"], progress=False).close()
+    with serving(path, scorer) as url, page_of(chromium, url) as page:
+        page.open(QUERY, budget=8, method="rerank")
+        assert page.tab.texts("ol.bars li:not(.axis) .label") == page.titles()
+        ends = page.tab.evaluate(
+            "Array.from(document.querySelectorAll('ol.bars .end'), (each) => parseFloat(each.style.left))"
+        )
+        assert ends == sorted(ends, reverse=True)
+        page.tab.click("#check-all")
+        page.tab.wait("document.querySelector('.verdict')")
+        leads = page.tab.texts("#check .missed li .hint")
+        assert leads, "this search was meant to miss something"
+        assert all("better than the last result" in lead and "-" not in lead.partition(",")[2] for lead in leads)
+
+
 def test_an_empty_query_is_refused_on_the_spot(page: Page) -> None:
     page.open()
     page.search("   ")
@@ -390,9 +434,9 @@ def test_everything_can_be_done_with_keys_alone(page: Page) -> None:
     page.open()
     page.tab.press("/")
     page.tab.type(QUERY)
-    page.tab.press("Tab", "Tab", "ArrowLeft", "Tab", "ArrowLeft")
+    page.tab.press("Tab", "Tab", "Tab", "ArrowLeft", "Tab", "ArrowLeft")
     assert page.tab.evaluate("document.activeElement.id") == "budget"
-    page.tab.press("Shift+Tab", "Shift+Tab", "Enter")
+    page.tab.press("Shift+Tab", "Shift+Tab", "Shift+Tab", "Enter")
     page.tab.wait("document.querySelector('.hit')")
     assert len(page.titles()) == 5
     reach(page.tab, "play")

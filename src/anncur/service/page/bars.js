@@ -11,25 +11,27 @@ export function showBars(element, view) {
   const { rounds, round } = view;
   const best = rounds.best[round].slice(0, MOST_BEST);
   const ids = new Set(rounds.best[round].map((item) => item.id));
-  const others = rounds.all[round].items.filter((item) => !ids.has(item.id)).sort((a, b) => b.score - a.score);
-  const [low, high] = scaleOf(view);
-  const row = (item) => shownRow(item, { place: share(low, high), rounds, round });
+  const others = rounds.all[round].items.filter((item) => !ids.has(item.id)).sort(rounds.byScore);
+  const [left, right] = scaleOf(view);
+  const row = (item) => shownRow(item, { place: share(left, right), rounds, round });
   const knows = rounds.all.some((each) => each.items.some((item) => item.posterior_mean !== null));
   fill(
     element,
     html("h3", {}, `The best ${best.length} after round ${round + 1}`),
     legend(knows),
-    html("ol", { class: "bars" }, best.map(row), axis(low, high)),
+    html("ol", { class: "bars" }, best.map(row), axis(left, right)),
     others.length > 0 && html("h3", {}, "Also scored in this round"),
     others.length > 0 && html("ul", { class: "bars" }, others.slice(0, MOST_OTHERS).map(row)),
     others.length > MOST_OTHERS && html("p", { class: "hint" }, `and ${others.length - MOST_OTHERS} more`),
   );
 }
 
-/** One scale for all rounds, so that bars can be compared while they change. */
-function scaleOf({ rounds }) {
-  const shown = rounds.all.flatMap((round, place) => [...rounds.best[place], ...round.items.slice(0, MOST_OTHERS)]);
-  return extent(shown.flatMap((item) => [item.score, item.prior_mean, ...around(item)]));
+/** One scale for all rounds, so that bars can be compared while they change; better is on the right. */
+function scaleOf({ rounds, sign }) {
+  const n = rounds.best[rounds.last].length + MOST_OTHERS; // the most rows of one round
+  const shown = rounds.all.flatMap((round) => [...round.items].sort(rounds.byScore).slice(0, n));
+  const [low, high] = extent(shown.flatMap((item) => [item.score, item.prior_mean, ...around(item)]));
+  return sign > 0 ? [low, high] : [high, low];
 }
 
 /** The posterior minus and plus its spread; no spread, no width. */
@@ -37,12 +39,12 @@ function around({ posterior_mean: mean, spread }) {
   return mean === null ? [null, null] : [mean - (spread ?? 0), mean + (spread ?? 0)];
 }
 
-const axis = (low, high) =>
+const axis = (left, right) =>
   html(
     "li",
     { class: "axis", "aria-hidden": "true" },
     html("span"),
-    html("span", { class: "scale" }, [low, (low + high) / 2, high].map((value) => html("span", {}, score(value)))),
+    html("span", { class: "scale" }, [left, (left + right) / 2, right].map((value) => html("span", {}, score(value)))),
     html("span", { class: "value hint" }, "score"),
   );
 
@@ -51,12 +53,12 @@ function shownRow(item, { place, rounds, round }) {
   const ownRound = rounds.roundOf.get(item.id);
   const colour = roundColour(ownRound, rounds.last + 1);
   const isKnown = item.posterior_mean !== null;
-  const [low, high] = around(item);
+  const [left, right] = around(item).map(place).sort((a, b) => a - b);
   const track = html(
     "span",
     { class: "bar", "aria-hidden": "true" },
     html("i", { class: "exact", place: { width: at(item.score), background: colour } }),
-    isKnown && html("i", { class: "spread", place: { left: at(low), width: `${100 * (place(high) - place(low))}%` } }),
+    isKnown && html("i", { class: "spread", place: { left: `${100 * left}%`, width: `${100 * (right - left)}%` } }),
     isKnown && html("i", { class: "posterior", place: { left: at(item.posterior_mean) } }),
     item.prior_mean !== null && html("i", { class: "prior", place: { left: at(item.prior_mean) } }),
     html("i", { class: "end", place: { left: at(item.score), background: colour } }),

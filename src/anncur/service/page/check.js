@@ -69,7 +69,7 @@ function verdict(view) {
     html("p", { class: "verdict", tabindex: "-1" }, headline),
     meter(truth, found),
     missed.length > 0 && html("h3", {}, "Missed"),
-    missed.length > 0 && html("ul", { class: "missed" }, missed.map(({ hit, place }) => missedItem(hit, place, answer))),
+    missed.length > 0 && html("ul", { class: "missed" }, missed.map(({ hit, place }) => missedItem(hit, place, view))),
     html("p", { class: "hint" }, `Scored ${counted(truth.calls, "item")} in ${truth.seconds.toFixed(1)} s; the search took ${answer.seconds.toFixed(1)} s. Estimated recall: ${answer.estimated_recall === null ? "none" : percent(answer.estimated_recall)}, true recall: ${percent(recall(view))}.`),
   ];
 }
@@ -80,15 +80,15 @@ function meter(truth, found) {
   return html("p", { class: "marks", "aria-hidden": "true" }, marks);
 }
 
-function missedItem(hit, place, answer) {
+function missedItem(hit, place, { answer, sign }) {
   const last = answer.hits.at(-1);
-  const lead = last ? `${score(hit.score - last.score)} above the last result` : "";
+  const lead = last ? `, ${score(sign * (hit.score - last.score))} better than the last result` : "";
   return html(
     "li",
     { "data-item": hit.id },
     html("b", {}, `number ${place + 1}`),
     " ",
     html("span", {}, hit.title || hit.text.slice(0, 80) || hit.id),
-    html("span", { class: "hint" }, ` ${score(hit.score)}, ${lead}; never scored by the search`),
+    html("span", { class: "hint" }, ` ${score(hit.score)}${lead}; never scored by the search`),
   );
 }

@@ -1,7 +1,7 @@
 // The search box and its sliders: what a person asks for.
 
 import { byId, fill, html } from "./dom.js";
-import { count, counted, METHODS, parseQuery, percent } from "./words.js";
+import { count, counted, METHODS, parseMarked, percent } from "./words.js";
 
 const KS = [1, 2, 3, 5, 10, 15, 20, 30, 50, 100];
 const BUDGETS = [5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 5000, 7500, 10000];
@@ -48,6 +48,7 @@ export class Controls {
     this.k = new Slider("k", "item");
     this.budget = new Slider("budget", "pair");
     this.query = byId("query");
+    this.marked = byId("marked");
     this.facts = null;
     for (const slider of [this.k, this.budget]) slider.input.addEventListener("input", () => this.promise());
     byId("method").addEventListener("change", () => this.promise());
@@ -69,17 +70,26 @@ export class Controls {
   }
 
   /** Show what a link asks for. */
-  set({ query, k, budget, method }) {
+  set({ query, k, budget, method, marked }) {
     if (query !== undefined) this.query.value = query;
+    if (marked !== undefined) this.marked.checked = marked;
     if (k) this.k.value = k;
     if (budget) this.budget.value = budget;
     if (method && this.facts.methods.includes(method) && method !== "exhaustive") byId("method").value = method;
     this.promise();
   }
 
+  /** What is wrong with the query as it is typed, or null. */
+  get mistake() {
+    if (!this.query.value.trim()) return "Type what you are looking for.";
+    if (this.marked.checked && !parseMarked(this.query.value.trim())) return "Put exactly one mention in [brackets], or untick the box below the query.";
+    return null;
+  }
+
   /** What to ask the service for, as its JSON has it. */
   get wanted() {
-    const { text, mention } = parseQuery(this.query.value);
+    const typed = this.query.value.trim();
+    const { text, mention } = this.marked.checked ? parseMarked(typed) : { text: typed, mention: null };
     const body = { query: text, index: this.facts.name, k: this.k.value, budget: this.budget.value };
     return { ...body, method: byId("method").value, ...(mention && { mention }) };
   }
@@ -87,7 +97,7 @@ export class Controls {
   /** The same for the address, with the query as it was typed. */
   get link() {
     const { index, k, budget, method } = this.wanted;
-    return { query: this.query.value.trim(), k, budget, method, index };
+    return { query: this.query.value.trim(), k, budget, method, index, marked: this.marked.checked };
   }
 
   promise() {

@@ -68,12 +68,12 @@ function useIndex(name) {
 async function runSearch({ compared = null, options = {} } = {}) {
   if (!page.indexes.length) return;
   page.running?.abort();
-  const wanted = controls.wanted;
-  if (!wanted.query) {
-    showNotice("Type what you are looking for.");
+  if (controls.mistake) {
+    showNotice(controls.mistake);
     controls.query.focus();
     return;
   }
+  const wanted = controls.wanted;
   const own = (page.running = new AbortController());
   clearNotice();
   byId("search").classList.add("busy");
@@ -116,13 +116,15 @@ async function mapOf(name, version = null) {
 function viewOf(answer, map, wanted, compared) {
   const facts = controls.facts;
   const isSameVersion = map?.index_version === answer.index_version;
-  const rounds = new Rounds(answer, wanted.k);
+  const sign = facts.higher_is_better ? 1 : -1;
+  const rounds = new Rounds(answer, wanted.k, sign);
   const query = { text: wanted.query, mention: wanted.mention };
-  return { answer, wanted, query, facts, rounds, compared, nItems: facts.n_items, map: isSameVersion ? map : null, truth: null, other: null, round: null };
+  return { answer, wanted, query, facts, rounds, sign, compared, nItems: facts.n_items, map: isSameVersion ? map : null, truth: null, other: null, round: null };
 }
 
 function showAnswer() {
   const { view } = page;
+  document.title = `${view.query.text} · anncur`;
   byId("welcome").hidden = true;
   byId("answer").hidden = false;
   redraw();
@@ -153,11 +155,12 @@ async function showWelcome() {
   byId("answer").hidden = true;
   byId("welcome").hidden = false;
   const map = await mapOf(controls.facts.name);
-  const names = (map?.items ?? []).map((item) => item.label.split(",")[0]);
-  const buttons = names.filter((name) => name.length >= 6 && name.length <= 24).slice(0, N_IDEAS);
+  const names = (map?.items ?? []).map((item) => item.label.split(",")[0]).filter((name) => name.length >= 6 && name.length <= 24);
+  const step = Math.max(1, Math.floor(names.length / N_IDEAS));
+  const buttons = names.filter((_, place) => place % step === 0).slice(0, N_IDEAS);
   fill(
     byId("welcome"),
-    html("h2", {}, "A scorer reads every pair of query and item, and is right, and slow."),
+    html("h2", {}, "Exact scores are slow. Buy only those that matter."),
     html("p", {}, `Give it a budget. The ${counted(controls.facts.n_items, "item")} of this index are searched by scoring only a few of them, and you can watch how: what was guessed, what was scored, and when you could have stopped.`),
     buttons.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", buttons.map(idea)),
   );
@@ -165,7 +168,7 @@ async function showWelcome() {
 
 function idea(label) {
   const look = () => {
-    controls.set({ query: label });
+    controls.set({ query: label, marked: false });
     runSearch();
   };
   return html("button", { type: "button", class: "idea", on: { click: look } }, label);

@@ -2,14 +2,15 @@
 
 export const TARGET = 0.9; // the recall that the page asks about
 
-/** The rounds of an answer, with sums that the figures share. Rounds are counted from 0. */
+/** The rounds of an answer, with sums that the figures share; `sign` is -1 where lower scores are better.
+ * Rounds are counted from 0. */
 export class Rounds {
-  constructor(answer, k) {
-    this.k = k;
+  constructor(answer, k, sign) {
+    this.byScore = (a, b) => sign * (b.score - a.score); // an order of items, best first
     this.all = answer.story?.rounds ?? [];
     this.last = this.all.length - 1;
     this.pairs = runningSums(this.all.map((round) => round.items.length)); // scored after each round
-    this.best = bestAfterEach(this.all, k);
+    this.best = bestAfterEach(this.all, k, this.byScore);
     this.recalls = this.all.map((round) => round.estimated_recall);
     this.roundOf = new Map(this.all.flatMap((round, place) => round.items.map((item) => [item.id, place])));
   }
@@ -38,7 +39,7 @@ function runningSums(numbers) {
   return numbers.map((number) => (sum += number));
 }
 
-function bestAfterEach(rounds, k) {
+function bestAfterEach(rounds, k, byScore) {
   let best = [];
-  return rounds.map((round) => (best = [...best, ...round.items].sort((a, b) => b.score - a.score).slice(0, k)));
+  return rounds.map((round) => (best = [...best, ...round.items].sort(byScore).slice(0, k)));
 }

@@ -6,10 +6,10 @@ import { isDark } from "./theme.js";
 const VIRIDIS = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 const RANGES = { light: [0.05, 0.8], dark: [0.3, 1] };
 
-/** A function from a value to its share of the way from `low` to `high`, within 0 and 1. */
-export function share(low, high) {
-  const width = high - low || 1;
-  return (value) => Math.min(1, Math.max(0, (value - low) / width));
+/** A function from a value to its share of the way from `start` to `end`, within 0 and 1. */
+export function share(start, end) {
+  const width = end - start || 1;
+  return (value) => Math.min(1, Math.max(0, (value - start) / width));
 }
 
 /** The least and the largest of some values, with a margin; null and undefined are left out. */

@@ -38,15 +38,16 @@ export function score(value) {
 
 export const duration = (seconds) => (seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`);
 
-/** A query as it is typed, with the span of its mention if one is in brackets: "the [bat] flew". */
-export function parseQuery(typed) {
-  const text = typed.trim();
-  const match = /^([^[\]]*)\[([^[\]]+)\]([^[\]]*)$/su.exec(text);
-  const isMention = match && match[2].trim() && !/[\p{L}\p{N}_\])]$/u.test(match[1]) && !/^[\p{L}\p{N}_[(]/u.test(match[3]);
-  if (!isMention) return { text, mention: null };
-  const [, before, mention, after] = match;
+/** The text of a query in which exactly one "[…]" marks the mention, and its span; null if there isn't exactly one.
+ * "\\[" is a plain bracket, as for `Query.marked`. */
+export function parseMarked(typed) {
+  const starts = Array.from(typed.matchAll(/(?<!\\)\[/gu), (match) => match.index);
+  const end = typed.indexOf("]", starts[0]);
+  if (starts.length !== 1 || end < 0) return null;
+  const parts = [typed.slice(0, starts[0]), typed.slice(starts[0] + 1, end), typed.slice(end + 1)];
+  const [before, mention, after] = parts.map((part) => part.replaceAll("\\[", "["));
   const start = [...before].length; // positions count characters, as Python does
-  return { text: before + mention + after, mention: [start, start + [...mention].length] };
+  return mention.trim() ? { text: before + mention + after, mention: [start, start + [...mention].length] } : null;
 }
 
 /** The words of a query that are worth marking, folded. */
