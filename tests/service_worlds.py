@@ -176,9 +176,9 @@ def start(
 
 
 @contextlib.contextmanager
-def serving_in_thread(index: ServedIndex, **settings: Any) -> Iterator[str]:
+def serving_in_thread(*indexes: ServedIndex, **settings: Any) -> Iterator[str]:
     """A service in a thread of this process until the end of the block; its address."""
-    app, port = make_app(ServedIndexes([index]), ServiceSettings(**settings)), free_port()
+    app, port = make_app(ServedIndexes(indexes), ServiceSettings(**settings)), free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, ws="none", log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

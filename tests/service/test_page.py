@@ -582,6 +582,21 @@ def test_a_change_of_the_index_shows_in_the_next_search(chromium: Browser, folde
         assert len(set(dots)) == len(dots) == 121
 
 
+def test_one_of_several_indexes_is_chosen(chromium: Browser, built: Path, tmp_path: Path) -> None:
+    anncur.Index.build(corpus(30), quick, queries(5), path=tmp_path / "few.anncur", progress=False).close()
+    folders = {"things": built, "few": tmp_path / "few.anncur"}
+    indexes = [ServedIndex.open(name, folder, Overlap()) for name, folder in folders.items()]
+    with serving_in_thread(*indexes) as url, page_of(chromium, url) as page:
+        page.open(QUERY, index="few")
+        assert "of 30 items scored" in page.tab.text("#summary")
+        reach(page.tab, "index")
+        page.tab.press("ArrowUp")
+        page.search(QUERY)
+        page.tab.wait("answers.length === 2 && document.getElementById('summary').innerText.includes('120')")
+        assert "“things”" in page.tab.text("#facts")
+        assert "index=things" in page.tab.evaluate("location.hash")
+
+
 def test_facts_of_the_index_are_shown_with_or_without_a_curve(page: Page) -> None:
     page.open()
     assert "120" in page.tab.text("#facts")

@@ -65,12 +65,17 @@ async function unlessBroken(step) {
 
 function problemOf(found, response) {
   const wait = Number.parseFloat(response.headers.get("Retry-After"));
-  return new Problem(String(found.type ?? "").split(":").pop() || `status-${response.status}`, {
-    title: found.title ?? `The service answered ${response.status}.`,
-    detail: found.detail ?? "",
-    retrySeconds: Number.isFinite(wait) ? wait : null,
-    requestId: found.request_id ?? null,
-  });
+  return new Problem(
+    String(found.type ?? "")
+      .split(":")
+      .pop() || `status-${response.status}`,
+    {
+      title: found.title ?? `The service answered ${response.status}.`,
+      detail: found.detail ?? "",
+      retrySeconds: Number.isFinite(wait) ? wait : null,
+      requestId: found.request_id ?? null,
+    },
+  );
 }
 
 async function* lines(response) {

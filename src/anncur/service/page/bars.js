@@ -1,6 +1,6 @@
 // A bar for each item: the prior guess, the posterior with its spread, and the exact score, on one scale.
 
-import { fill, html } from "./dom.js";
+import { fill, html, legendEntry } from "./dom.js";
 import { extent, roundColour, share } from "./scale.js";
 import { score } from "./words.js";
 
@@ -44,7 +44,11 @@ const axis = (left, right) =>
     "li",
     { class: "axis", "aria-hidden": "true" },
     html("span"),
-    html("span", { class: "scale" }, [left, (left + right) / 2, right].map((value) => html("span", {}, score(value)))),
+    html(
+      "span",
+      { class: "scale" },
+      [left, (left + right) / 2, right].map((value) => html("span", {}, score(value))),
+    ),
     html("span", { class: "value hint" }, "score"),
   );
 
@@ -53,7 +57,9 @@ function shownRow(item, { place, rounds, round }) {
   const ownRound = rounds.roundOf.get(item.id);
   const colour = roundColour(ownRound, rounds.last + 1);
   const isKnown = item.posterior_mean !== null;
-  const [left, right] = around(item).map(place).sort((a, b) => a - b);
+  const [left, right] = around(item)
+    .map(place)
+    .sort((a, b) => a - b);
   const track = html(
     "span",
     { class: "bar", "aria-hidden": "true" },
@@ -83,13 +89,12 @@ function spoken(item, round) {
 }
 
 function legend(knows) {
-  const entry = (kind, text) => html("span", {}, html("i", { class: `key ${kind}`, "aria-hidden": "true" }), text);
   return html(
     "p",
     { class: "legend" },
-    knows && entry("prior", "prior guess"),
-    knows && entry("posterior", "posterior, plus and minus its standard deviation"),
-    entry("end", "exact score, in the colour of its round"),
-    entry("fresh", "new in this round"),
+    knows && legendEntry("prior", "prior guess"),
+    knows && legendEntry("posterior", "posterior, plus and minus its standard deviation"),
+    legendEntry("end", "exact score, in the colour of its round"),
+    legendEntry("fresh", "new in this round"),
   );
 }

@@ -4,7 +4,7 @@ import { scoreEverything } from "./api.js";
 import { announce, byId, fill, html } from "./dom.js";
 import { clearNotice, showProblem } from "./notices.js";
 import { recall } from "./results.js";
-import { count, counted, percent, score } from "./words.js";
+import { count, counted, duration, labelOf, percent, score } from "./words.js";
 
 let running = null;
 
@@ -20,7 +20,11 @@ export function showCheck(view, onTruth) {
 }
 
 function offer(view, parts) {
-  const start = html("button", { type: "button", id: "check-all", on: { click: () => run(view, parts) } }, "Check exhaustively");
+  const start = html(
+    "button",
+    { type: "button", id: "check-all", on: { click: () => run(view, parts) } },
+    "Check exhaustively",
+  );
   return [
     html("p", {}, `Scores all ${counted(view.nItems, "item")}, ${ratio(view)} as many as the search, and compares.`),
     html("p", { class: "buttons" }, start),
@@ -45,7 +49,10 @@ async function run(view, parts) {
   };
   try {
     const { query, mention, index, k } = view.wanted;
-    view.truth = await scoreEverything({ query, index, k, ...(mention && { mention }) }, { signal: own.signal, onProgress });
+    view.truth = await scoreEverything(
+      { query, index, k, ...(mention && { mention }) },
+      { signal: own.signal, onProgress },
+    );
     fill(output, verdict(view));
     output.firstChild.focus(); // the button that had it is gone
     onTruth();
@@ -64,19 +71,36 @@ function verdict(view) {
   const missed = truth.hits.map((hit, place) => ({ hit, place })).filter(({ hit }) => !found.has(hit.id));
   const n = truth.hits.length;
   const part = `with ${percent(answer.calls / truth.calls)} of the pairs`;
-  const headline = missed.length ? `Found ${n - missed.length} of the truly best ${n}, ${part}.` : `Nothing was missed: all of the truly best ${n}, ${part}.`;
+  const headline = missed.length
+    ? `Found ${n - missed.length} of the truly best ${n}, ${part}.`
+    : `Nothing was missed: all of the truly best ${n}, ${part}.`;
   return [
     html("p", { class: "verdict", tabindex: "-1" }, headline),
     meter(truth, found),
     missed.length > 0 && html("h3", {}, "Missed"),
-    missed.length > 0 && html("ul", { class: "missed" }, missed.map(({ hit, place }) => missedItem(hit, place, view))),
-    html("p", { class: "hint" }, `Scored ${counted(truth.calls, "item")} in ${truth.seconds.toFixed(1)} s; the search took ${answer.seconds.toFixed(1)} s. Estimated recall: ${answer.estimated_recall === null ? "none" : percent(answer.estimated_recall)}, true recall: ${percent(recall(view))}.`),
+    missed.length > 0 &&
+      html(
+        "ul",
+        { class: "missed" },
+        missed.map(({ hit, place }) => missedItem(hit, place, view)),
+      ),
+    html("p", { class: "hint" }, cost(view)),
   ];
+}
+
+function cost(view) {
+  const { answer, truth } = view;
+  const [all, few] = [duration(truth.seconds), duration(answer.seconds)];
+  const times = `Scored ${counted(truth.calls, "item")} in ${all}; the search took ${few}.`;
+  const estimated = answer.estimated_recall === null ? "" : `Estimated recall: ${percent(answer.estimated_recall)}. `;
+  return `${times} ${estimated}True recall: ${percent(recall(view))}.`;
 }
 
 /** The truly best as a row of marks, the missed ones empty. */
 function meter(truth, found) {
-  const marks = truth.hits.map((hit) => html("i", { class: found.has(hit.id) ? "found" : "lost", "data-item": hit.id }));
+  const marks = truth.hits.map((hit) =>
+    html("i", { class: found.has(hit.id) ? "found" : "lost", "data-item": hit.id }),
+  );
   return html("p", { class: "marks", "aria-hidden": "true" }, marks);
 }
 
@@ -88,7 +112,7 @@ function missedItem(hit, place, { answer, sign }) {
     { "data-item": hit.id },
     html("b", {}, `number ${place + 1}`),
     " ",
-    html("span", {}, hit.title || hit.text.slice(0, 80) || hit.id),
+    html("span", {}, labelOf(hit)),
     html("span", { class: "hint" }, ` ${score(hit.score)}${lead}; never scored by the search`),
   );
 }

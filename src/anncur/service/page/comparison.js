@@ -1,10 +1,10 @@
 // Two methods side by side on the same query and budget, with lines between the places of an item.
 
 import { search } from "./api.js";
-import { announce, byId, fill, html, svg } from "./dom.js";
+import { announce, byId, fill, html, legendEntry, svg } from "./dom.js";
 import { clearNotice, showProblem } from "./notices.js";
 import { recall } from "./results.js";
-import { counted, METHODS, percent, score } from "./words.js";
+import { counted, labelOf, METHODS, percent, score } from "./words.js";
 
 let running = null;
 
@@ -14,7 +14,11 @@ export function showComparison(view, onCompared) {
   const others = view.facts.methods.filter((method) => method !== view.answer.method && method !== "exhaustive");
   const usual = others.includes("rerank") ? "rerank" : others[0];
   const chosen = others.includes(view.compared) ? view.compared : usual;
-  const select = html("select", { id: "other" }, others.map((method) => html("option", { value: method, selected: method === chosen }, method)));
+  const select = html(
+    "select",
+    { id: "other" },
+    others.map((method) => html("option", { value: method, selected: method === chosen }, method)),
+  );
   const [output, notice] = [html("div", { id: "compared" }), html("div", { role: "alert" })];
   const compare = () => run(view, select.value, { output, notice, onCompared });
   const button = html("button", { type: "button", id: "compare", on: { click: compare } }, "Compare");
@@ -55,9 +59,16 @@ export const compareNow = () => byId("compare").click();
 
 function drawn(view) {
   const [left, right] = [view.answer, view.other];
-  const [leftPlaces, rightPlaces] = [left, right].map((answer) => new Map(answer.hits.map((hit, place) => [hit.id, place])));
+  const [leftPlaces, rightPlaces] = [left, right].map(
+    (answer) => new Map(answer.hits.map((hit, place) => [hit.id, place])),
+  );
   const n = Math.max(left.hits.length, right.hits.length);
-  const column = (answer, others) => html("ol", { class: "column" }, answer.hits.map((hit, place) => entry(hit, place, others)));
+  const column = (answer, others) =>
+    html(
+      "ol",
+      { class: "column" },
+      answer.hits.map((hit, place) => entry(hit, place, others)),
+    );
   return html(
     "div",
     {},
@@ -72,7 +83,13 @@ function drawn(view) {
       slopes(leftPlaces, rightPlaces, n),
       column(right, leftPlaces),
     ),
-    html("p", { class: "legend" }, ["same place", "other place", "only in one"].map((text, place) => key(["same", "moved", "alone"][place], text))),
+    html(
+      "p",
+      { class: "legend" },
+      legendEntry("slope same", "same place"),
+      legendEntry("slope moved", "other place"),
+      legendEntry("slope alone", "only in one"),
+    ),
     html("p", { class: "hint" }, `${right.method} ${METHODS[right.method]}.`),
   );
 }
@@ -80,8 +97,9 @@ function drawn(view) {
 function entry(hit, place, others) {
   const there = others.get(hit.id);
   const kind = there === undefined ? "alone" : there === place ? "same" : "moved";
-  const spoken = there === undefined ? "only here" : there === place ? "same place" : `number ${there + 1} in the other`;
-  const label = hit.title || hit.text.slice(0, 80) || hit.id;
+  const spoken =
+    there === undefined ? "only here" : there === place ? "same place" : `number ${there + 1} in the other`;
+  const label = labelOf(hit);
   return html(
     "li",
     { class: kind, "data-item": hit.id },
@@ -97,7 +115,13 @@ function slopes(left, right, n) {
     const there = right.get(id);
     if (there === undefined) return [];
     const [from, to] = [place + 0.5, there + 0.5];
-    return [svg("path", { class: place === there ? "same" : "moved", "data-item": id, d: `M0 ${from}C50 ${from} 50 ${to} 100 ${to}` })];
+    return [
+      svg("path", {
+        class: place === there ? "same" : "moved",
+        "data-item": id,
+        d: `M0 ${from}C50 ${from} 50 ${to} 100 ${to}`,
+      }),
+    ];
   });
   return svg("svg", { viewBox: `0 0 100 ${n}`, preserveAspectRatio: "none", "aria-hidden": "true" }, lines);
 }
@@ -110,7 +134,9 @@ function summary(view) {
   const sentences = [`${shared} of ${left.hits.length} are in both, ${same} in the same place.`];
   if (view.truth) {
     const other = recall({ answer: right, truth: view.truth });
-    sentences.push(`Of the truly best, ${left.method} found ${percent(recall(view))} and ${right.method} ${percent(other)}.`);
+    sentences.push(
+      `Of the truly best, ${left.method} found ${percent(recall(view))} and ${right.method} ${percent(other)}.`,
+    );
   } else sentences.push(better(left, right));
   if (left.calls !== right.calls) sentences.push(`They scored ${left.calls} and ${counted(right.calls, "item")}.`);
   return sentences.join(" ");
@@ -121,5 +147,3 @@ function better(left, right) {
   const mean = (answer) => answer.hits.reduce((sum, hit) => sum + hit.score, 0) / (answer.hits.length || 1);
   return `Their mean exact scores are ${score(mean(left))} and ${score(mean(right))}.`;
 }
-
-const key = (kind, text) => html("span", {}, html("i", { class: `key slope ${kind}`, "aria-hidden": "true" }), text);

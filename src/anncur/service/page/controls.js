@@ -63,9 +63,16 @@ export class Controls {
     this.budget.offer(upTo(BUDGETS, most), this.budget.value ?? DEFAULT_BUDGET);
     const kept = byId("method").value;
     const methods = facts.methods.filter((method) => method !== "exhaustive");
-    fill(byId("method"), methods.map((method) => option(method, kept)));
-    fill(byId("index"), indexes.map((index) => html("option", { selected: index.name === facts.name }, index.name)));
+    fill(
+      byId("method"),
+      methods.map((method) => option(method, kept)),
+    );
+    fill(
+      byId("index"),
+      indexes.map((index) => html("option", { selected: index.name === facts.name }, index.name)),
+    );
     byId("index-choice").hidden = indexes.length < 2;
+    byId("controls").hidden = false;
     this.promise();
   }
 
@@ -82,7 +89,8 @@ export class Controls {
   /** What is wrong with the query as it is typed, or null. */
   get mistake() {
     if (!this.query.value.trim()) return "Type what you are looking for.";
-    if (this.marked.checked && !parseMarked(this.query.value.trim())) return "Put exactly one mention in [brackets], or untick the box below the query.";
+    if (this.marked.checked && !parseMarked(this.query.value.trim()))
+      return "Put exactly one mention in [brackets], or untick the box below the query.";
     return null;
   }
 
@@ -106,9 +114,12 @@ export class Controls {
 }
 
 function expected(facts, k, budget, method) {
-  const scored = `Scores at most ${counted(Math.min(budget, facts.n_items), "item")}, ${percent(Math.min(1, budget / facts.n_items))} of ${count(facts.n_items)}. `;
+  const most = Math.min(budget, facts.n_items);
+  const part = percent(most / Math.max(1, facts.n_items));
+  const scored = `Scores at most ${counted(most, "item")}, ${part} of ${count(facts.n_items)}. `;
   const curve = facts.expected_recall.find((each) => each.k === k);
-  if (method !== "posterior" || !curve) return scored + METHODS[method][0].toUpperCase() + METHODS[method].slice(1) + ".";
+  if (method !== "posterior" || !curve)
+    return scored + METHODS[method][0].toUpperCase() + METHODS[method].slice(1) + ".";
   return `${scored}Expected recall of the top ${k}: ${percent(between(curve.points, budget))}.`;
 }
 

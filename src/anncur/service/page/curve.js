@@ -1,6 +1,6 @@
 // Curves of recall: that of a search as it goes on, and that which an index promises.
 
-import { html, svg } from "./dom.js";
+import { html, legendEntry, svg } from "./dom.js";
 import { roundColour, share } from "./scale.js";
 import { TARGET } from "./rounds.js";
 import { count, counted, percent } from "./words.js";
@@ -23,13 +23,26 @@ export function drawCurve(view, go) {
     stopMark(rounds, across),
     (truth || !hasEstimate) && steps(rounds, found, across),
     hasEstimate && line(rounds.pairs, rounds.recalls, across, "estimate"),
-    svg("line", { class: "cursor", x1: x(across(rounds.pairs[round])), x2: x(across(rounds.pairs[round])), y1: TOP, y2: HEIGHT - BOTTOM }),
+    svg("line", {
+      class: "cursor",
+      x1: x(across(rounds.pairs[round])),
+      x2: x(across(rounds.pairs[round])),
+      y1: TOP,
+      y2: HEIGHT - BOTTOM,
+    }),
     rounds.pairs.map((pairs, place) => {
       const value = hasEstimate ? rounds.recalls[place] : found[place];
       return value !== null && point(x(across(pairs)), y(value), { place, rounds, isHere: place === round, go });
     }),
   );
-  return html("figure", {}, html("figcaption", {}, "Recall as it goes"), drawing, key({ truth, hasEstimate }), advice(view));
+  return html(
+    "figure",
+    {},
+    html("figcaption", {}, "Recall as it goes"),
+    drawing,
+    key({ truth, hasEstimate }),
+    advice(view),
+  );
 }
 
 /** The recall to expect of each budget, one line for each k. */
@@ -42,7 +55,12 @@ export function drawExpected(curves) {
   const names = curves.map((curve) => `top ${curve.k}`).join(", ");
   return svg(
     "svg",
-    { class: "curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Expected recall by budget for the ${names}` },
+    {
+      class: "curve",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      role: "img",
+      "aria-label": `Expected recall by budget for the ${names}`,
+    },
     axes(across, budgets, "budget: items scored for each query"),
     lines,
   );
@@ -56,7 +74,9 @@ function axes(across, values, name) {
     svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(level), y2: y(level) }),
     svg("text", { x: LEFT - 6, y: y(level) + 4, class: "right" }, `${100 * level} %`),
   ]);
-  const labels = values.map((value) => svg("text", { x: x(across(value)), y: HEIGHT - BOTTOM + 14, class: "middle" }, count(value)));
+  const labels = values.map((value) =>
+    svg("text", { x: x(across(value)), y: HEIGHT - BOTTOM + 14, class: "middle" }, count(value)),
+  );
   return svg("g", { class: "axes" }, levels, labels, svg("text", { x: x(0.5), y: HEIGHT - 4, class: "middle" }, name));
 }
 
@@ -67,13 +87,17 @@ function ticks(most) {
 }
 
 function line(pairs, recalls, across, kind) {
-  const points = pairs.flatMap((value, place) => (recalls[place] === null ? [] : [`${x(across(value))},${y(recalls[place])}`]));
+  const points = pairs.flatMap((value, place) =>
+    recalls[place] === null ? [] : [`${x(across(value))},${y(recalls[place])}`],
+  );
   return svg("polyline", { class: kind, points: points.join(" ") });
 }
 
 /** What was found is known for sure, and so it is drawn in steps. */
 function steps(rounds, found, across) {
-  const path = rounds.pairs.map((pairs, place) => `${place ? "H" : "M"}${x(across(pairs))}${place ? "V" : " "}${y(found[place])}`);
+  const path = rounds.pairs.map(
+    (pairs, place) => `${place ? "H" : "M"}${x(across(pairs))}${place ? "V" : " "}${y(found[place])}`,
+  );
   return svg("path", { class: "actual", d: path.join("") });
 }
 
@@ -97,7 +121,11 @@ function stopMark(rounds, across) {
     "g",
     { class: "stop" },
     svg("line", { x1: at, x2: at, y1: TOP - 6, y2: HEIGHT - BOTTOM }),
-    svg("text", { x: isLeft ? at - 1 : at + 1, y: TOP - 12, class: isLeft ? "left" : "right" }, "you could have stopped here"),
+    svg(
+      "text",
+      { x: isLeft ? at - 1 : at + 1, y: TOP - 12, class: isLeft ? "left" : "right" },
+      "you could have stopped here",
+    ),
   );
 }
 
@@ -106,29 +134,52 @@ function advice({ rounds, answer }) {
   const sentences = [];
   if (settled < rounds.last) {
     const saved = rounds.pairs[rounds.last] - rounds.pairs[settled];
-    sentences.push(`After ${counted(rounds.pairs[settled], "item")} the best ${answer.hits.length} didn't change any more: the last ${count(saved)} only made sure.`);
-  } else if (rounds.last > 0) sentences.push("The best changed up to the last round: more budget may find better ones.");
+    sentences.push(
+      `After ${counted(rounds.pairs[settled], "item")} the best ${answer.hits.length} didn't change any more: ` +
+        `the last ${count(saved)} only made sure.`,
+    );
+  } else if (rounds.last > 0)
+    sentences.push("The best changed up to the last round: more budget may find better ones.");
   if (reached >= 0 && reached < rounds.last)
-    sentences.push(`A target recall of ${percent(TARGET)} would have stopped the search after ${count(rounds.pairs[reached])}.`);
+    sentences.push(
+      `A target recall of ${percent(TARGET)} would have stopped the search after ${count(rounds.pairs[reached])}.`,
+    );
   return sentences.length > 0 && html("p", { class: "advice" }, sentences.join(" "));
 }
 
 function key({ truth, hasEstimate }) {
-  const entry = (kind, text) => html("span", {}, html("i", { class: `key ${kind}`, "aria-hidden": "true" }), text);
-  const steps = truth ? "share of the truly best" : "share of the final answer (this method gives no estimate)";
-  return html("p", { class: "legend" }, hasEstimate && entry("line", "estimated recall"), (truth || !hasEstimate) && entry("steps", steps));
+  const meaning = truth ? "share of the truly best" : "share of the final answer (this method gives no estimate)";
+  return html(
+    "p",
+    { class: "legend" },
+    hasEstimate && legendEntry("line", "estimated recall"),
+    (truth || !hasEstimate) && legendEntry("steps", meaning),
+  );
 }
 
 function spoken({ rounds, answer }, hasEstimate) {
-  const end = hasEstimate && answer.estimated_recall !== null ? `, and ends at ${percent(answer.estimated_recall)}` : "";
-  const stop = rounds.settled < rounds.last ? `; you could have stopped after ${counted(rounds.pairs[rounds.settled], "item")}` : "";
+  const end =
+    hasEstimate && answer.estimated_recall !== null ? `, and ends at ${percent(answer.estimated_recall)}` : "";
+  const stop =
+    rounds.settled < rounds.last
+      ? `; you could have stopped after ${counted(rounds.pairs[rounds.settled], "item")}`
+      : "";
   return `Curve of estimated recall over ${rounds.last + 1} rounds${end}${stop}`;
 }
 
 function expectedLine(curve, across, colour) {
   const at = curve.points.map((each) => [x(across(each.budget)), y(each.recall)]);
   const dots = curve.points.map((each, place) =>
-    svg("circle", { cx: at[place][0], cy: at[place][1], r: 3, fill: colour }, svg("title", {}, `top ${curve.k}, ${counted(each.budget, "item")}: ${percent(each.recall)}`)),
+    svg(
+      "circle",
+      { cx: at[place][0], cy: at[place][1], r: 3, fill: colour },
+      svg("title", {}, `top ${curve.k}, ${counted(each.budget, "item")}: ${percent(each.recall)}`),
+    ),
   );
-  return svg("g", {}, svg("polyline", { class: "expected", stroke: colour, points: at.map((each) => each.join(",")).join(" ") }), dots);
+  return svg(
+    "g",
+    {},
+    svg("polyline", { class: "expected", stroke: colour, points: at.map((each) => each.join(",")).join(" ") }),
+    dots,
+  );
 }

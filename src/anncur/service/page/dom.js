@@ -20,6 +20,11 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** What a mark of a figure means; `kind` is the mark's class. */
+export function legendEntry(kind, text) {
+  return html("span", {}, html("i", { class: `key ${kind}`, "aria-hidden": "true" }), text);
+}
+
 /** Say something to those who listen rather than look. */
 export function announce(text) {
   byId("status").textContent = text;

@@ -4,7 +4,7 @@ import { fetchIndexes, fetchMap, search } from "./api.js";
 import { showCheck } from "./check.js";
 import { compareNow, redrawComparison, showComparison } from "./comparison.js";
 import { Controls } from "./controls.js";
-import { announce, byId, fill, html } from "./dom.js";
+import { announce, byId } from "./dom.js";
 import { showFacts } from "./facts.js";
 import { readLink, writeLink } from "./link.js";
 import { clearNotice, showNotice, showProblem } from "./notices.js";
@@ -12,10 +12,10 @@ import { showHits, showSummary } from "./results.js";
 import { Rounds } from "./rounds.js";
 import { showStory, stepRounds } from "./story.js";
 import { onThemeChange, startTheme } from "./theme.js";
+import { showWelcome } from "./welcome.js";
 import { counted } from "./words.js";
 
 const MOST_MAPPED = 2000;
-const N_IDEAS = 4;
 
 const page = { indexes: [], caps: null, maps: new Map(), view: null, running: null };
 const controls = new Controls({ onIndex: useIndex });
@@ -23,6 +23,7 @@ const controls = new Controls({ onIndex: useIndex });
 start();
 
 function start() {
+  controls.query.value = readLink().query ?? "";
   startTheme(byId("theme"));
   onThemeChange(redraw);
   byId("search").addEventListener("submit", (event) => {
@@ -56,7 +57,7 @@ function followLink() {
   useIndex(link.index);
   controls.set({ query: "", ...link });
   if (link.query) runSearch({ compared: controls.facts.methods.includes(link.compared) ? link.compared : null });
-  else showWelcome();
+  else showStart();
 }
 
 function useIndex(name) {
@@ -66,7 +67,10 @@ function useIndex(name) {
 }
 
 async function runSearch({ compared = null, options = {} } = {}) {
-  if (!page.indexes.length) return;
+  if (!page.indexes.length) {
+    open(); // it failed before, or still goes on
+    return;
+  }
   page.running?.abort();
   if (controls.mistake) {
     showNotice(controls.mistake);
@@ -109,7 +113,10 @@ async function refreshFacts(name) {
 async function mapOf(name, version = null) {
   const kept = await page.maps.get(name);
   if (kept && (version === null || kept.index_version === version)) return kept;
-  page.maps.set(name, fetchMap(name, MOST_MAPPED).catch(() => null));
+  page.maps.set(
+    name,
+    fetchMap(name, MOST_MAPPED).catch(() => null),
+  );
   return page.maps.get(name);
 }
 
@@ -119,7 +126,20 @@ function viewOf(answer, map, wanted, compared) {
   const sign = facts.higher_is_better ? 1 : -1;
   const rounds = new Rounds(answer, wanted.k, sign);
   const query = { text: wanted.query, mention: wanted.mention };
-  return { answer, wanted, query, facts, rounds, sign, compared, nItems: facts.n_items, map: isSameVersion ? map : null, truth: null, other: null, round: null };
+  return {
+    answer,
+    wanted,
+    query,
+    facts,
+    rounds,
+    sign,
+    compared,
+    nItems: facts.n_items,
+    map: isSameVersion ? map : null,
+    truth: null,
+    other: null,
+    round: null,
+  };
 }
 
 function showAnswer() {
@@ -147,36 +167,27 @@ function redraw() {
   redrawComparison(view);
 }
 
-const linkOf = (view) => ({ ...controls.link, k: view.wanted.k, budget: view.wanted.budget, method: view.wanted.method });
+const linkOf = (view) => ({
+  ...controls.link,
+  k: view.wanted.k,
+  budget: view.wanted.budget,
+  method: view.wanted.method,
+});
 
-/** Before the first search: what this is, and a few items to start from. */
-async function showWelcome() {
+async function showStart() {
   page.view = null;
+  document.title = "anncur";
   byId("answer").hidden = true;
-  byId("welcome").hidden = false;
-  const map = await mapOf(controls.facts.name);
-  const names = (map?.items ?? []).map((item) => item.label.split(",")[0]).filter((name) => name.length >= 6 && name.length <= 24);
-  const step = Math.max(1, Math.floor(names.length / N_IDEAS));
-  const buttons = names.filter((_, place) => place % step === 0).slice(0, N_IDEAS);
-  fill(
-    byId("welcome"),
-    html("h2", {}, "Exact scores are slow. Buy only those that matter."),
-    html("p", {}, `Give it a budget. The ${counted(controls.facts.n_items, "item")} of this index are searched by scoring only a few of them, and you can watch how: what was guessed, what was scored, and when you could have stopped.`),
-    buttons.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", buttons.map(idea)),
-  );
-}
-
-function idea(label) {
-  const look = () => {
-    controls.set({ query: label, marked: false });
+  showWelcome(controls.facts, await mapOf(controls.facts.name), (query) => {
+    controls.set({ query, marked: false });
     runSearch();
-  };
-  return html("button", { type: "button", class: "idea", on: { click: look } }, label);
+  });
 }
 
 /** "/" goes to the search box, arrows through the rounds, unless what has the focus has its own use for them. */
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("select, input:not([type=range])")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("select, input:not([type=range])"))
+    return;
   if (event.key === "/") {
     event.preventDefault();
     controls.query.focus();

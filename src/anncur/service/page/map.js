@@ -1,6 +1,6 @@
 // The map of items: two principal components of what searches know of them, coloured by the round that scored them.
 
-import { html, svg } from "./dom.js";
+import { html, legendEntry, svg } from "./dom.js";
 import { extent, roundColour, share } from "./scale.js";
 import { percent } from "./words.js";
 
@@ -25,7 +25,13 @@ export class ItemMap {
       svg("g", {}, [...this.dots.values()]),
       svg("g", {}, missed),
     );
-    this.figure = html("figure", {}, html("figcaption", {}, "Map of items"), this.drawing, this.key(view, missed.length));
+    this.figure = html(
+      "figure",
+      {},
+      html("figcaption", {}, "Map of items"),
+      this.drawing,
+      this.key(view, missed.length),
+    );
   }
 
   /** Colour what was scored up to a round; ring the best so far. */
@@ -43,12 +49,19 @@ export class ItemMap {
       if (best.has(id)) circle.parentNode?.append(circle); // above the others
     }
     const scored = this.rounds.pairs[round];
-    this.drawing.setAttribute("aria-label", `Map of items: ${scored} are scored after round ${round + 1}, the best are ringed`);
+    this.drawing.setAttribute(
+      "aria-label",
+      `Map of items: ${scored} are scored after round ${round + 1}, the best are ringed`,
+    );
   }
 
   dot(item, radius) {
     const [cx, cy] = this.place(item);
-    return svg("circle", { cx: cx.toFixed(1), cy: cy.toFixed(1), r: radius, "data-item": item.id }, svg("title", {}, item.label));
+    return svg(
+      "circle",
+      { cx: cx.toFixed(1), cy: cy.toFixed(1), r: radius, "data-item": item.id },
+      svg("title", {}, item.label),
+    );
   }
 
   cross(item) {
@@ -58,16 +71,17 @@ export class ItemMap {
   }
 
   key(view, nMissed) {
-    const entry = (kind, text) => html("span", {}, html("i", { class: `key ${kind}`, "aria-hidden": "true" }), text);
     const shares = view.map?.shares ?? [];
-    const axes = shares.length === 2 && `axes: principal components, ${percent(shares[0])} and ${percent(shares[1])} of the variance`;
+    const axes =
+      shares.length === 2 &&
+      `axes: principal components, ${percent(shares[0])} and ${percent(shares[1])} of the variance`;
     return html(
       "p",
       { class: "legend" },
-      entry("unscored", "not scored"),
-      entry("ramp", "first to last round"),
-      entry("ring", "among the best"),
-      nMissed > 0 && entry("cross", "missed"),
+      legendEntry("unscored", "not scored"),
+      legendEntry("ramp", "first to last round"),
+      legendEntry("ring", "among the best"),
+      nMissed > 0 && legendEntry("cross", "missed"),
       axes && html("span", { class: "wide" }, axes),
     );
   }

@@ -61,7 +61,13 @@ function tokenForm(again) {
     "form",
     { class: "notice", id: "token-form" },
     html("p", {}, html("b", {}, "This service needs a token."), " It is kept in this tab only, until you close it."),
-    html("p", { class: "buttons" }, html("label", { for: "token" }, "Token"), input, html("button", { type: "submit" }, "Continue")),
+    html(
+      "p",
+      { class: "buttons" },
+      html("label", { for: "token" }, "Token"),
+      input,
+      html("button", { type: "submit" }, "Continue"),
+    ),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();

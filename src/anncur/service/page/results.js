@@ -8,16 +8,18 @@ const LONG = 260; // characters of a text that are shown at once
 
 /** What the budget bought, in a few numbers. */
 export function showSummary(view) {
-  const { answer, nItems, rounds } = view;
+  const { answer, nItems } = view;
   const facts = [
     [words.count(answer.calls), `of ${words.counted(nItems, "item")} scored`],
     answer.estimated_recall !== null && [words.percent(answer.estimated_recall), "estimated recall"],
     [words.count(answer.n_rounds), answer.n_rounds === 1 ? "round" : "rounds"],
     [words.duration(answer.seconds), "in all"],
   ];
-  const isLucky = view.truth && rounds.all.length;
-  if (isLucky) facts.splice(2, 0, [words.percent(recall(view)), "true recall"]);
-  fill(byId("summary"), facts.filter(Boolean).map(([value, label]) => html("p", {}, html("b", {}, value), ` ${label}`)));
+  if (view.truth) facts.splice(2, 0, [words.percent(recall(view)), "true recall"]);
+  fill(
+    byId("summary"),
+    facts.filter(Boolean).map(([value, label]) => html("p", {}, html("b", {}, value), ` ${label}`)),
+  );
 }
 
 /** The share of the truly best that was found. */
@@ -36,20 +38,28 @@ export function showHits(view) {
 }
 
 function shownHit(hit, place, { view, wanted, ranks }) {
-  const title = hit.title || words.pieces(hit.text, new Set())[0]?.text.slice(0, 60) || hit.id;
+  const title = words.labelOf(hit);
   const round = view.rounds.roundOf.get(hit.id);
   return html(
     "li",
     { class: "hit", "data-item": hit.id },
     html("span", { class: "rank", "aria-hidden": "true" }, String(place + 1)),
-    html("div", { class: "said" }, html("h3", {}, marked(title, wanted)), hit.title && text(hit.text, wanted), notes(hit, round, ranks, view)),
+    html(
+      "div",
+      { class: "said" },
+      html("h3", {}, marked(title, wanted)),
+      hit.title && text(hit.text, wanted),
+      notes(hit, round, ranks, view),
+    ),
     html("span", { class: "score", title: "exact score" }, hit.score === null ? "unscored" : words.score(hit.score)),
   );
 }
 
 function notes(hit, round, ranks, { rounds, truth }) {
   const found = [
-    round !== undefined && rounds.last > 0 && html("span", {}, dot(roundColour(round, rounds.last + 1)), `round ${round + 1}`),
+    round !== undefined &&
+      rounds.last > 0 &&
+      html("span", {}, dot(roundColour(round, rounds.last + 1)), `round ${round + 1}`),
     truth && html("span", {}, ranks.has(hit.id) ? `truly number ${ranks.get(hit.id)}` : "not among the truly best"),
   ];
   return found.some(Boolean) && html("p", { class: "notes" }, found);

@@ -3,7 +3,18 @@
 import { isDark } from "./theme.js";
 
 // viridis, which people with any colour vision can read; each theme leaves out the end that its background would hide
-const VIRIDIS = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+const VIRIDIS = [
+  "#440154",
+  "#482878",
+  "#3e4a89",
+  "#31688e",
+  "#26828e",
+  "#1f9e89",
+  "#35b779",
+  "#6ece58",
+  "#b5de2b",
+  "#fde725",
+];
 const RANGES = { light: [0.05, 0.8], dark: [0.3, 1] };
 
 /** A function from a value to its share of the way from `start` to `end`, within 0 and 1. */
@@ -32,6 +43,8 @@ export function roundColour(round, nRounds) {
 
 function mixed(first, second, part) {
   const channel = (colour, place) => Number.parseInt(colour.slice(1 + 2 * place, 3 + 2 * place), 16);
-  const values = [0, 1, 2].map((place) => Math.round((1 - part) * channel(first, place) + part * channel(second, place)));
+  const values = [0, 1, 2].map((place) =>
+    Math.round((1 - part) * channel(first, place) + part * channel(second, place)),
+  );
   return `rgb(${values.join(" ")})`;
 }

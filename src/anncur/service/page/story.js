@@ -39,7 +39,14 @@ function build(view) {
   const { rounds } = view;
   const map = new ItemMap(view);
   const [caption, curve, bars] = [html("p", { class: "caption", "aria-live": "off" }), html("div"), html("div")];
-  const slider = html("input", { id: "scrubber", type: "range", min: 1, max: rounds.last + 1, step: 1, "aria-label": "Round" });
+  const slider = html("input", {
+    id: "scrubber",
+    type: "range",
+    min: 1,
+    max: rounds.last + 1,
+    step: 1,
+    "aria-label": "Round",
+  });
   const go = (round) => {
     view.round = round;
     update();
@@ -60,12 +67,24 @@ function build(view) {
   };
   slider.addEventListener("input", () => choose(Number(slider.value) - 1));
   stepping = (n) => choose(view.round + n);
-  const controls = html("div", { class: "scrubber" }, playButton(view, go), html("div", { class: "track" }, slider, colours), caption);
+  const controls = html(
+    "div",
+    { class: "scrubber" },
+    playButton(view, go),
+    html("div", { class: "track" }, slider, colours),
+    caption,
+  );
   return { controls, figures: html("div", { class: "figures" }, map.figure, curve), bars, update };
 }
 
 function playButton(view, go) {
-  const button = html("button", { type: "button", class: "play", id: "play", "aria-label": "Play", disabled: view.rounds.last < 1 });
+  const button = html("button", {
+    type: "button",
+    class: "play",
+    id: "play",
+    "aria-label": "Play",
+    disabled: view.rounds.last < 1,
+  });
   button.addEventListener("click", () => (playing ? stop() : play(view, go, button)));
   return button;
 }
@@ -90,11 +109,14 @@ function stop() {
 
 /** Rounds as a strip of their colours, below the scrubber. */
 function strip(rounds) {
-  const pieces = rounds.all.map((_, place) => html("i", { place: { background: roundColour(place, rounds.last + 1) } }));
+  const pieces = rounds.all.map((_, place) =>
+    html("i", { place: { background: roundColour(place, rounds.last + 1) } }),
+  );
   return html("div", { class: "strip", "aria-hidden": "true" }, pieces);
 }
 
-const spoken = ({ rounds, round }) => `after round ${round + 1} of ${rounds.last + 1}, ${counted(rounds.pairs[round], "item")} scored`;
+const spoken = ({ rounds, round }) =>
+  `after round ${round + 1} of ${rounds.last + 1}, ${counted(rounds.pairs[round], "item")} scored`;
 
 function written({ rounds, round }) {
   const { items, is_exploring: isExploring } = rounds.all[round];

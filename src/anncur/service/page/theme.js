@@ -15,12 +15,12 @@ export function startTheme(button) {
   show(button, kept());
   button.addEventListener("click", () => {
     const next = THEMES[(THEMES.indexOf(kept()) + 1) % THEMES.length];
+    show(button, next);
     try {
       localStorage.setItem(KEPT, next);
     } catch {
-      document.documentElement.dataset.theme = next; // a browser that stores nothing
+      // a browser that stores nothing: then it lasts until the page is left
     }
-    show(button, next);
   });
   system.addEventListener("change", tell);
 }
@@ -37,11 +37,14 @@ function show(button, theme) {
 const tell = () => listeners.forEach((listener) => listener());
 
 function kept() {
-  let found = null;
-  try {
-    found = localStorage.getItem(KEPT);
-  } catch {
-    found = document.documentElement.dataset.theme;
-  }
+  const found = stored() ?? document.documentElement.dataset.theme;
   return THEMES.includes(found) ? found : "auto";
+}
+
+function stored() {
+  try {
+    return localStorage.getItem(KEPT);
+  } catch {
+    return null; // a browser that stores nothing
+  }
 }

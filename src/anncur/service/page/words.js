@@ -38,6 +38,9 @@ export function score(value) {
 
 export const duration = (seconds) => (seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`);
 
+/** A few words for an item. */
+export const labelOf = (hit) => hit.title || hit.text.slice(0, 80) || hit.id;
+
 /** The text of a query in which exactly one "[…]" marks the mention, and its span; null if there isn't exactly one.
  * "\\[" is a plain bracket, as for `Query.marked`. */
 export function parseMarked(typed) {
