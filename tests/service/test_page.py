@@ -95,7 +95,7 @@ class Page:
 
     @property
     def is_too_wide(self) -> bool:
-        return bool(self.tab.evaluate("document.documentElement.scrollWidth > innerWidth"))
+        return bool(self.tab.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
 
 @contextlib.contextmanager
@@ -524,7 +524,7 @@ def assert_nothing_fired(page: Page) -> None:
 def test_a_phone_shows_it_without_scrolling_sideways(
     chromium: Browser, built: Path, tmp_path: Path, theme: str
 ) -> None:
-    long = [anncur.Item("long" * 60, "Donaudampfschifffahrt" * 40, title="bird" * 80), *corpus(60)]
+    long = [anncur.Item("long" * 60, f"{QUERY} {'Donaudampfschifffahrt' * 40}", title="bird" * 80), *corpus(60)]
     path = tmp_path / "long.anncur"
     anncur.Index.build(long, quick, queries(5), path=path, retrievers=["bm25"], progress=False).close()
     options = {**PHONE, "prefers_color_scheme": theme}
@@ -533,6 +533,8 @@ def test_a_phone_shows_it_without_scrolling_sideways(
         assert not page.is_too_wide
         page.open(QUERY + " " + "x" * 300, k=50, budget=61, compare="rerank")
         page.tab.wait("document.querySelector('.slopes')")
+        assert "bird" * 80 in page.titles()
+        assert page.tab.evaluate("document.documentElement.clientWidth") == PHONE["width"]
         assert not page.is_too_wide
         page.tab.click("#check-all")
         page.tab.wait("document.querySelector('.verdict')")
