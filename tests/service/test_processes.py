@@ -39,6 +39,7 @@ pytestmark = pytest.mark.processes
 
 GPU = "service_worlds:gpu"
 LOAD_SECONDS = float(os.environ.get("ANNCUR_LOAD_SECONDS", "10"))  # the full run has two minutes and more
+LATE = 0.99 if LOAD_SECONDS >= 60 else 0.9  # in ten seconds, the last percent is a single search
 WRITERS_AT_ONCE = 2
 
 
@@ -215,15 +216,15 @@ def test_a_blocking_scorer_never_blocks_the_service(folder: Path, tmp_path: Path
 @pytest.mark.slow
 def test_at_three_times_its_capacity_it_refuses_and_stays_quick(folder: Path, tmp_path: Path) -> None:
     """With a scorer of 10 ms and 0.05 ms a pair, and few places, so that those who get one are served soon."""
-    with running(folder, tmp_path / "log", "--max-running", "3", "--max-waiting", "0", scorer=GPU) as service:
+    with running(folder, tmp_path / "log", "--max-running", "2", "--max-waiting", "0", scorer=GPU) as service:
         _load(service, per_second=20, seconds=2)  # warm
         alone = _one_after_the_other(service, seconds=max(5.0, LOAD_SECONDS / 4))
-        capacity = _saturated(service, 3, seconds=max(3.0, LOAD_SECONDS / 8))
+        capacity = _saturated(service, 2, seconds=max(3.0, LOAD_SECONDS / 8))
         before = service.resident_mb()
         statuses, times = _load(service, per_second=3 * capacity, seconds=LOAD_SECONDS)
         assert set(statuses) == {200, 429}
         assert statuses.count(429) > len(statuses) / 2
-        assert np.quantile(times, 0.99) <= 2 * np.quantile(alone, 0.99)
+        assert np.quantile(times, LATE) <= 2 * np.quantile(alone, LATE)
         assert service.resident_mb() < before + 50
         assert not [line for line in service.log_lines() if line.get("status", 0) >= 500]
 
@@ -251,11 +252,19 @@ def _load(service: RunningService, *, per_second: float, seconds: float) -> tupl
     statuses: list[int] = []
     times: list[float] = []
     lock = threading.Lock()
-    n_requests = int(per_second * seconds)
-    started = time.perf_counter()
+    n_requests, n_threads = int(per_second * seconds), 24
+    started = 0.0
+
+    def begin() -> None:
+        nonlocal started
+        started = time.perf_counter()
+
+    connected = threading.Barrier(n_threads, begin)
 
     def ask(numbers: range) -> None:
         with service.client() as client:
+            client.get("/livez")
+            connected.wait()
             for number in numbers:
                 time.sleep(max(0.0, started + number / per_second - time.perf_counter()))
                 began = time.perf_counter()
@@ -265,7 +274,6 @@ def _load(service: RunningService, *, per_second: float, seconds: float) -> tupl
                     if answer.status_code == 200:
                         times.append(time.perf_counter() - began)
 
-    n_threads = 24
     with ThreadPoolExecutor(n_threads) as pool:
         for future in [pool.submit(ask, range(place, n_requests, n_threads)) for place in range(n_threads)]:
             future.result()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anncur.cli.frame import DebugOption, console
+from anncur.cli.frame import DebugOption, JsonOption, console, print_json
 from anncur.cli.options import (
     CacheOption,
     MaxCallsOption,
@@ -73,6 +74,7 @@ def serve(
     rule: RulesOption = None,
     cache: CacheOption = None,
     threads: ThreadsOption = None,
+    as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Serve indexes over HTTP, with a page for people.
@@ -119,9 +121,18 @@ def serve(
         )
         opened.append(ServedIndex.open(name, folder, loaded, refresh_seconds=refresh_seconds))
     app = make_app(ServedIndexes(opened), settings)
-    console().print(f"{', '.join(one.name for one in opened)} at http://{host}:{port}", markup=False, soft_wrap=True)
+    _announce([one.name for one in opened], f"http://{host}:{port}", as_json=as_json)
     log_to_stderr()
     run_app(app, host=host, port=port, drain_seconds=drain_seconds)
+
+
+def _announce(names: list[str], url: str, *, as_json: bool) -> None:
+    """Say where it will listen; what happens then is in the log."""
+    if as_json:
+        print_json({"url": url, "indexes": names})
+    else:
+        console().print(f"{', '.join(names)} at {url}", markup=False, soft_wrap=True)
+    sys.stdout.flush()
 
 
 def _named(index: str) -> tuple[str, Path]:
