@@ -12,17 +12,16 @@ export function showWelcome(facts, map, look) {
   const button = (name) => html("button", { type: "button", class: "idea", on: { click: () => look(name) } }, name);
   fill(
     byId("welcome"),
-    html("h2", {}, "Exact scores are slow. Buy only those that matter."),
-    html(
-      "p",
-      {},
-      `Give the scorer a budget: a few of ${counted(facts.n_items, "item")} are scored, and you can watch how. `,
-    ),
-    html("p", {}, "What was guessed, what was scored, and when you could have stopped."),
+    html("h2", {}, "Exact scores are slow.", html("br"), "Buy only those that matter."),
+    html("p", {}, explanation(facts)),
     ideas.length > 0 && html("p", { class: "buttons" }, "Start from an item: ", ideas.map(button)),
   );
   byId("welcome").hidden = false;
 }
+
+const explanation = ({ n_items: n }) =>
+  `Give the scorer a budget: a few of ${counted(n, "item")} are scored, and you can watch how: ` +
+  "what was guessed, what was scored, and when you could have stopped.";
 
 /** Names of items from all over the index. */
 function ideasOf(items) {
