@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
+import uvicorn
 from starlette.testclient import TestClient
 
 import anncur
 from anncur.scorers.base import Pair
+from anncur.service.app import make_app
+from anncur.service.served import ServedIndex, ServedIndexes
+from anncur.service.settings import ServiceSettings
 
 MakeClient: TypeAlias = Callable[..., TestClient]
 
@@ -168,6 +173,23 @@ def start(
             return found
         time.sleep(0.05)
     raise AssertionError(f"the service ended with {process.returncode}: {log.read_text()}")
+
+
+@contextlib.contextmanager
+def serving_in_thread(*indexes: ServedIndex, **settings: Any) -> Iterator[str]:
+    """A service in a thread of this process until the end of the block; its address."""
+    app, port = make_app(ServedIndexes(indexes), ServiceSettings(**settings)), free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, ws="none", log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the service didn't start"
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def free_port() -> int:

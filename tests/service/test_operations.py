@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 import anncur
 from anncur.service.access_log import JsonLines
 from anncur.service.state import Service
-from anncur.service.static import POLICY, add_page
+from anncur.service.static import PAGE, POLICY, START, add_page
 from service_worlds import MakeClient, Overlap
 
 SECRET = "a very secret bird"
@@ -139,6 +139,20 @@ def test_files_of_a_page_are_served_under_a_strict_policy(tmp_path: Path) -> Non
     assert start.headers["content-security-policy"] == POLICY
     for path in ("/page/../index.html", "/page/..%2f..%2fapp.py", "/page/", "/page/other.js"):
         assert client.get(path).status_code == 404
+
+
+def test_every_file_that_the_page_names_is_served_and_every_one_that_is_served_is_named(client: TestClient) -> None:
+    files = {file.name: file.read_text(encoding="utf-8") for file in PAGE.iterdir()}
+    named = {name for text in files.values() for name in re.findall(r'"(?:page/|\./)([a-z]+\.[a-z]+)"', text)}
+    assert named | {START} == set(files)
+    assert all(client.get(f"/page/{name}", headers={"Authorization": ""}).status_code == 200 for name in files)
+
+
+def test_no_module_of_the_page_makes_html_or_code_of_text() -> None:
+    forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|new Function|setHTML|srcdoc"
+    for file in PAGE.iterdir():
+        assert re.findall(forbidden, file.read_text(encoding="utf-8")) == [], file.name
+    assert re.findall(r"\s(?:on\w+|style)=|<style|<script>", (PAGE / START).read_text(encoding="utf-8")) == []
 
 
 def test_a_service_without_a_page_has_none(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_an_exhaustive_search_tells_how_far_it_is_and_finds_the_true_best(client
     assert last["calls"] == 120
 
 
+def test_an_exhaustive_search_takes_a_mention(client: TestClient) -> None:
+    body = {"query": QUERY, "k": 1, "mention": [10, 14]}
+    answer = client.post("/v1/search:exhaustive", json=body)
+    assert json.loads(answer.text.splitlines()[-1])["query"] == "small red [bird]"
+    beyond = client.post("/v1/search:exhaustive", json={**body, "mention": [10, 99]})
+    assert beyond.status_code == 422
+
+
 def test_an_exhaustive_search_that_fails_says_so_at_its_end(client: TestClient, scorer: Overlap) -> None:
     scorer.is_down = True
     with client.stream("POST", "/v1/search:exhaustive", json={"query": QUERY}) as answer:

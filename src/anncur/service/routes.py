@@ -18,7 +18,7 @@ from anncur.service.caps import check_exhaustive, check_filter, check_options
 from anncur.service.documented import problems
 from anncur.service.metrics import MEDIA_TYPE
 from anncur.service.problems import DRAINING, ProblemError
-from anncur.service.searches import Check, LinesAnswer, Searching, while_connected
+from anncur.service.searches import Check, LinesAnswer, Searching, query_of, while_connected
 from anncur.service.settings import LONGEST_ID, LONGEST_QUERY, MOST_MAPPED, MOST_QUERIES
 from anncur.service.state import exchange_of, service_of
 from anncur.story import label
@@ -43,10 +43,8 @@ async def search(body: schemas.SearchBody, request: Request) -> Response:
     service = service_of(request)
     index = service.indexes.named(body.index)
     check_options(body, service.settings)
-    mention = None if body.mention is None else (body.mention[0], body.mention[1])
     searching = Searching(service, index, body, request)
-    query = SearchQuery(body.query, mention=mention)
-    return JsonAnswer(await while_connected(request, searching.one(query, explain=body.explain)))
+    return JsonAnswer(await while_connected(request, searching.one(query_of(body), explain=body.explain)))
 
 
 @router.post(
@@ -79,7 +77,7 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
     check_filter(body.filter)
     check_exhaustive(index.reader.loaded[1], service.settings)
     exchange_of(request).facts |= {"index": index.name, "search_method": "exhaustive", "k": body.k}
-    lines = Check(index, body).lines(service.settings.max_exhaustive)
+    lines = Check(index, body, query_of(body)).lines(service.settings.max_exhaustive)
     return LinesAnswer(lines, service.checks.place(), exchange_of(request).id)
 
 

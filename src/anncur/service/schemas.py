@@ -29,6 +29,10 @@ WITHOUT_NUL = r"^[^\x00]*$"
 IndexName = Annotated[str, Field(pattern=INDEX_NAME, description="Name of an index; by default the first one.")]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT, pattern=WITHOUT_NUL)]
 QueryText = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY, pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
+Mention = Annotated[
+    list[Annotated[int, Field(ge=0)]],
+    Field(min_length=2, max_length=2, description="A span of the query's characters, end exclusive."),
+]
 ItemId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=WITHOUT_NUL)]
 FilterBody = dict[str, Any] | Annotated[list[ItemId], Field(max_length=10_000)]
 MethodName = Literal["posterior", "anncur", "adacur", "axn", "rerank", "exhaustive"]
@@ -72,9 +76,7 @@ class SearchBody(Options):
     """A search for one query."""
 
     query: QueryText
-    mention: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="A span of the query's characters, end exclusive."
-    )
+    mention: Mention | None = None
     explain: bool = Field(False, description="Tell what was scored in each round, and what was known of it before.")
 
 
@@ -89,6 +91,7 @@ class ExhaustiveBody(Body):
 
     index: IndexName | None = None
     query: QueryText
+    mention: Mention | None = None
     k: int = Field(10, ge=1, le=MOST_K)
     filter: FilterBody | None = None
 

@@ -25,7 +25,7 @@ from anncur.service.answers import NDJSON, as_json
 from anncur.service.caps import check_exhaustive
 from anncur.service.edge import ClientGoneError
 from anncur.service.problems import problem_of
-from anncur.service.schemas import ExhaustiveBody, Options
+from anncur.service.schemas import ExhaustiveBody, Options, SearchBody
 from anncur.service.served import ServedIndex
 from anncur.service.state import Service, exchange_of
 from anncur.waiting import AWAITING
@@ -53,6 +53,11 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def query_of(body: SearchBody | ExhaustiveBody) -> Query:
+    """The query of a body, with its mention."""
+    return Query(body.query, mention=None if body.mention is None else (body.mention[0], body.mention[1]))
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,7 @@ class Check:
 
     index: ServedIndex
     body: ExhaustiveBody
+    query: Query
     _reports: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
 
     async def lines(self, most: int) -> AsyncIterator[dict[str, Any]]:
@@ -213,7 +219,7 @@ class Check:
             loop.call_soon_threadsafe(self._reports.put_nowait, line)
 
         body = self.body
-        return await self.index.reader.asearch(body.query, body.k, most, StepByStep(report), filter=body.filter)
+        return await self.index.reader.asearch(self.query, body.k, most, StepByStep(report), filter=body.filter)
 
 
 class LinesAnswer(StreamingResponse):
