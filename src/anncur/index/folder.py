@@ -246,7 +246,8 @@ class FolderBackend:
 
     def _discard(self, doomed: Sequence[Path]) -> None:
         """Delete what no version needs, also from the database of the engine."""
-        forget_vectors(self.folder, doomed, self.engine or Engine(self.newest().manifest.vectors))
+        if versions(self.folder):
+            forget_vectors(self.folder, doomed, self.engine or Engine(self.newest().manifest.vectors))
         delete(doomed)
 
     @contextlib.contextmanager
