@@ -73,9 +73,11 @@ class ChunkedScores:
         found = np.empty((len(positions), self.n_anchor_queries), dtype=np.float32)
         wanted = self._live[positions]
         homes = np.searchsorted(self._starts, wanted, side="right") - 1
-        for home in np.unique(homes).tolist() if self.n_anchor_queries else ():
-            is_here = homes == home
-            found[is_here] = self._chunks[home][wanted[is_here] - self._starts[home]]
+        order = np.argsort(homes, kind="stable")
+        there, firsts = np.unique(homes[order], return_index=True)
+        for home, places in zip(there.tolist(), np.split(order, firsts[1:]), strict=False):
+            if self.n_anchor_queries:
+                found[places] = self._chunks[home][wanted[places] - self._starts[home]]
         return found
 
     def all(self) -> FloatMatrix:

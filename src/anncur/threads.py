@@ -53,19 +53,19 @@ def _asked_for() -> float:
 SECONDS_BETWEEN_LOOKS = 1.0  # for libraries that were loaded meanwhile: a look takes a millisecond
 LARGE_PRODUCT = 2**28  # multiplications, a tenth of a second: from there on threads pay, also where others are busy
 _LIMITING = threading.Lock()
-_LIMITED: list[tuple[Any, int]] = []  # by whoever limits now: libraries, and the threads that they had
+_LIMITED = threading.local()  # `pools` of whoever limits in this thread: libraries, and the threads that they had
 
 
 @contextlib.contextmanager
 def blas_threads_for(n_multiplications: int) -> Iterator[None]:
     """Within `one_blas_thread`, all threads for a large product; for a small one nothing changes."""
-    raised = list(_LIMITED) if n_multiplications >= LARGE_PRODUCT else []
+    raised = getattr(_LIMITED, "pools", []) if n_multiplications >= LARGE_PRODUCT else []
     for pool, n_threads in raised:
         pool.set_num_threads(n_threads)
     try:
         yield
     finally:
-        for pool, _ in raised if _LIMITED else ():
+        for pool, _ in raised:
             pool.set_num_threads(1)
 
 
@@ -85,11 +85,11 @@ class one_blas_thread:  # noqa: N801  # a context, as in contextlib; a class, be
             self._limited = [(pool, n_threads) for pool, n_threads in found if n_threads != 1]
             for pool, _ in self._limited:
                 pool.set_num_threads(1)
-            _LIMITED[:] = self._limited
+            _LIMITED.pools = self._limited
 
     def __exit__(self, *_: object) -> None:
         if self._is_first:
-            _LIMITED.clear()
+            _LIMITED.pools = []
         for pool, n_threads in self._limited:
             pool.set_num_threads(n_threads)
             if hasattr(pool, "clear_controlling_thread"):  # else only this thread could ever set a limit again

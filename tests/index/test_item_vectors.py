@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 import anncur
-from anncur.arrays import Positions
+from anncur.arrays import FloatMatrix, Positions
 from anncur.index import folder_vectors
-from anncur.search.projection import Projected
+from anncur.search.projection import Projected, projected_model
 from anncur.storage import files
 from worlds import HashedVectors, World, low_rank_scores
 
@@ -228,3 +229,77 @@ def test_embeddings_of_users_and_their_own_retrievers_are_projected_too(world: W
     query = world.queries[30]
     assert opened.search(query, 10, 60).ids == index.search(query, 10, 60).ids
     assert projected(opened).projection.settings == opened._current().knowledge.posterior.own_settings().of_items
+
+
+class Centred:
+    """A retriever that fits its vectors to all items that there are: they differ from version to version."""
+
+    name = "centred"
+
+    def fit(self, items: Iterable[anncur.Item]) -> None:
+        texts = [item.text for item in items]
+        rows = np.random.default_rng(len(texts)).normal(size=(len(texts), 5 + len(texts) % 3))
+        self._rows = rows.astype(np.float32)
+
+    def scores(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
+        return np.ones((len(queries), len(self._rows)))
+
+    def item_vectors(self) -> FloatMatrix:
+        return self._rows
+
+
+def test_vectors_of_a_retriever_that_is_fitted_to_all_items_are_projected_again(world: World, tmp_path: Path) -> None:
+    index = built(world, tmp_path / "index", retrievers=(Centred(),))
+    for start in (250, 255):
+        index.add(world.items[start : start + 5])
+        model, stored = index._current().knowledge.posterior, projected(index)
+        assert stored.projection.settings.embeddings_of == "centred"
+        again = projected_model(stored.projection, model.source())
+        np.testing.assert_allclose(stored.vectors.take(np.arange(start + 5)), again.vectors.all(), atol=1e-4)
+
+
+def test_a_copy_goes_on_with_keys_of_its_own(world: World, tmp_path: Path) -> None:
+    original = built(world, tmp_path / "index")
+    original.add(world.items[250:255])
+    original.save(tmp_path / "copy")
+    copy = anncur.Index.open(tmp_path / "copy", world.scorer)
+    before = keys_by_id(copy)
+    assert before == keys_by_id(original)
+    copy.add(world.items[255:258])
+    original.add(world.items[258:262])
+    ours, theirs = keys_by_id(original), keys_by_id(copy)
+    for after in (ours, theirs):
+        assert sorted(after.values()) == list(after.values())
+        assert len(set(after.values())) == len(after)
+    assert not {ours[item.id] for item in world.items[258:262]} & {theirs[item.id] for item in world.items[255:258]}
+
+
+def test_items_that_went_and_come_again_change_no_file_of_an_older_version(world: World, tmp_path: Path) -> None:
+    index = built(world, tmp_path / "index")
+    index.add(world.items[250:255])
+    files_before = {path: path.read_bytes() for path in (tmp_path / "index" / "vectors").rglob("*.npy")}
+    index.remove([item.id for item in world.items[250:255]])
+    index.add(world.items[250:255])
+    assert {path: path.read_bytes() for path in files_before} == files_before
+    assert len(index.search(world.queries[30], 10, 50)) == 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc/self/fd is missing: not Linux")
+def test_maps_need_no_open_files(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(50)]
+    records = [files.write_file(path, bytes([number]) * 5000) for number, path in enumerate(paths)]
+    n_before = len(list(Path("/proc/self/fd").iterdir()))
+    mapped = [files.map_checked(path, record) for path, record in zip(paths, records, strict=True)]
+    assert len(list(Path("/proc/self/fd").iterdir())) <= n_before
+    for path in paths:
+        path.unlink()
+    assert [bytes(view[:2]) for view in mapped] == [bytes([number]) * 2 for number in range(50)]
+
+
+def test_repair_reports_what_is_lost_where_vectors_are_damaged_too(world: World, tmp_path: Path) -> None:
+    built(world, tmp_path / "index")
+    for pattern in ("vectors/*/*.vectors.npy", "queries-*"):
+        path = next((tmp_path / "index").glob(pattern))
+        path.write_bytes(path.read_bytes()[:-8] + b"12345678")
+    problems = anncur.Index.open(tmp_path / "index", world.scorer, check=False).verify(repair=True)
+    assert any("queries" in problem for problem in problems)

@@ -86,6 +86,17 @@ def test_a_scorer_gets_what_it_prepared_then_and_nothing_from_before_it_could(fo
     assert len({value == b"" for value in scorer.got.values()}) == 1
 
 
+def test_a_golden_index_grows_and_answers(folder: Path) -> None:
+    index = anncur.Index.open(folder, LettersInCommon())
+    for number in range(3):  # with words that the items before don't have
+        texts = [f"A zorilla{number} digs, one of {count} zorilla{number}s" for count in range(4)]
+        index.add([anncur.Item(f"{number} {count}", text) for count, text in enumerate(texts)])
+    index.compact()
+    index.upsert([anncur.Item("owl", "An owl sleeps")])
+    assert len(index.search("large birds", 20, 20)) == 16
+    assert index.verify() == []
+
+
 def test_a_golden_index_is_filtered_by_metadata(folder: Path) -> None:
     index = anncur.Index.open(folder, LettersInCommon())
     assert index.search("large birds", filter={"wings": False}).ids == ["tiger"]

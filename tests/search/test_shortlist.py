@@ -97,8 +97,8 @@ def test_a_list_that_does_not_hold_what_was_scored_is_dropped() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"growth": 4.0}])
-@pytest.mark.parametrize("budget", [2500, N_ITEMS])
+@pytest.mark.parametrize("settings", [{}, {"growth": 4.0}, {"growth": 0.0, "min_round_size": 100}])
+@pytest.mark.parametrize("budget", [2500, N_ITEMS - 200, N_ITEMS])
 def test_large_rounds_after_small_ones_spend_the_budget(
     world: World, index: anncur.Index, budget: int, settings: dict[str, float]
 ) -> None:

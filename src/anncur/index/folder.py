@@ -11,6 +11,7 @@
       segments/…/retrievers/          what retrievers derived from them, such as embeddings
       segments/…/scores/              their exact scores, a zarr v3 array
       segments/merged-…/              the same, of several segments that were merged
+      vectors/…/                      items as searches rank them
       retrievers/                     bases that items are projected onto
       learned/…/anchors.int64, ranks.int16, tuned.json
       learned/…/feedback.json, feedback.float32    the feedback model, if the query log was fitted
@@ -231,7 +232,7 @@ class FolderBackend:
             if any(name.startswith(DERIVED) for name in damaged):
                 repaired = self._derive_again(Version(self.folder, repaired), progress=progress)
             if repaired != version.manifest:
-                self._publish(repaired)
+                self._publish_repaired(repaired)
             restore_newest(self.folder)
             self._loaded.clear()
         return [f"{problem}; {LOST}" for problem in self.verify()]
@@ -301,6 +302,13 @@ class FolderBackend:
             manifest = without_vectors(manifest)
         return Version(self.folder, publish(self.folder, manifest), self._loaded)
 
+    def _publish_repaired(self, manifest: Manifest) -> None:
+        """The same of a version that may still be damaged: without vectors where they can't be made of it."""
+        try:
+            self._publish(manifest)
+        except DamagedError:
+            publish(self.folder, without_vectors(manifest))
+
     def _fitted(self, version: Version) -> dict[str, Retriever]:
         retrievers = self._retrievers(version)
         return fitted_on_use(retrievers, version.items(), version.encoded(retrievers))
@@ -350,7 +358,7 @@ class FolderBackend:
             except DamagedError:
                 delete([folder / name for name in files])
                 raise
-            publish(folder, version.manifest)
+            publish(folder, version.manifest, least=version.manifest.version)
 
     def _restless(self) -> StorageError:
         return StorageError(f"{self.folder} changed {TRIES} times while it was being read")

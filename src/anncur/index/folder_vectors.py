@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, Positions
-from anncur.errors import AnncurWarning, DatabaseError
-from anncur.retrievers.base import Retriever
+from anncur.errors import AnncurWarning, DamagedError, DatabaseError
+from anncur.retrievers.base import FittedRetriever, Retriever
 from anncur.search.model import PosteriorModel
 from anncur.search.projection import ItemSource, Projection, fit_projection, project
 from anncur.search.settings import PosteriorSettings
-from anncur.storage.files import FileRecord
+from anncur.storage.encoded import decode_array
+from anncur.storage.files import FileRecord, read_file
 from anncur.storage.item_vectors import (
     KEYS,
     VECTORS,
@@ -51,9 +52,12 @@ def with_vectors(version: Version, fitted: Callable[[], Mapping[str, Retriever]]
     if is_current and not missing:
         return manifest
     model = PosteriorModel(version.scores(), version.queries(), fitted(), derived.tuned)
-    if projection is None or space is None or not is_current or projection.has_aged(_n_since(version, space)):
-        return _projected_again(version, model.source(), model.own_settings())
-    files = _project(version, missing, projection, model.source(), space=space)
+    source = model.source()
+    if projection is None or space is None or not (is_current and _serves_others(projection, source)):
+        return _projected_again(version, source, model.own_settings())
+    if projection.has_aged(_n_since(version, space)):
+        return _projected_again(version, source, model.own_settings())
+    files = _project(version, missing, projection, source, space=space)
     return replace(manifest, files={**manifest.files, **files})
 
 
@@ -63,7 +67,8 @@ def merged_vectors(version: Version, segments: Sequence[Segment], name: str) -> 
         return {}
     parts = [(version.segment_vectors(segment), version.rows_of(segment)) for segment in segments]
     keys = np.concatenate([part.keys[live] for part, live in parts])
-    rows = SegmentRows(name, np.arange(len(keys)), keys, partial(live_blocks, parts))
+    number = next_version(version.folder)
+    rows = SegmentRows(name, number, np.arange(len(keys)), keys, partial(live_blocks, parts))
     return write_projected(version.folder, version.space, rows, is_half=_is_half(version))
 
 
@@ -84,7 +89,7 @@ def forget_vectors(folder: Path, doomed: Sequence[Path], engine: Engine) -> None
             engine.forget(space)
         for space, keys in _keys_gone(folder, [parts for parts in within if len(parts) == 3]).items():
             engine.forget(space, keys)
-    except DatabaseError as error:
+    except (DatabaseError, DamagedError) as error:
         warnings.warn(
             f"vectors that no version of {folder} needs are still in the database: {error}; they do no harm",
             AnncurWarning,
@@ -95,6 +100,15 @@ def forget_vectors(folder: Path, doomed: Sequence[Path], engine: Engine) -> None
 def _is_for(projection: Projection, wanted: PosteriorSettings | None) -> bool:
     """Whether a projection is that of the tuned settings; where nothing was tuned, there are no others."""
     return wanted is None or projection.settings == wanted.of_items
+
+
+def _serves_others(projection: Projection, source: ItemSource) -> bool:
+    """Whether embeddings of new items are in the space of those that it was fitted to: not those of a retriever that is
+    fitted to all items each time."""
+    if not projection.basis.needs_embeddings:
+        return True
+    retriever = source.retrievers.get(projection.settings.embeddings_of or "")
+    return isinstance(retriever, FittedRetriever) and retriever.is_stored
 
 
 def _n_since(version: Version, space: str) -> int:
@@ -124,13 +138,15 @@ def _project(
     """Project the rows of some segments, and store them."""
     files: dict[str, FileRecord] = {}
     starts = np.concatenate([[0], np.cumsum([len(version.rows_of(one)) for one in version.manifest.segments])])
-    key = first_key(next_version(version.folder))
+    number = next_version(version.folder)
+    key = first_key(number, [segment.name for segment in segments])
     for place, segment in enumerate(version.manifest.segments):
         if segment not in segments:
             continue
         start, stop, n_rows = int(starts[place]), int(starts[place + 1]), version.spec(segment).n_items
         rows = SegmentRows(
             segment.name,
+            number,
             version.rows_of(segment),
             np.arange(key, key + n_rows),
             partial(project, projection, source, start, stop),
@@ -150,8 +166,12 @@ def _keys_gone(folder: Path, files: Sequence[tuple[str, ...]]) -> dict[str, Posi
     for space in {parts[1] for parts in files}:
         doomed = {parts[2] for parts in files if parts[1] == space and parts[2].endswith(f".{KEYS}")}
         kept = [path for path in (folder / VECTORS / space).glob(f"*.{KEYS}") if path.name not in doomed]
-        gone = [np.load(folder / VECTORS / space / name) for name in sorted(doomed)]
+        gone = [_read_keys(folder / VECTORS / space / name) for name in sorted(doomed)]
         if gone:
-            there = np.concatenate([np.load(path) for path in kept]) if kept else NO_POSITIONS
+            there = np.concatenate([_read_keys(path) for path in kept]) if kept else NO_POSITIONS
             found[space] = np.setdiff1d(np.concatenate(gone), there)
     return found
+
+
+def _read_keys(file: Path) -> Positions:
+    return decode_array(read_file(file), str(file))

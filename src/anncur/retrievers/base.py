@@ -210,6 +210,11 @@ class FittedRetriever:
         find = getattr(self._retriever, "can_score", None)
         return find is None or bool(find(query))
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether what it derives from an item is stored with it, and so is the same whatever other items there are."""
+        return self._encoded is not None
+
     def item_vectors(self) -> FloatMatrix | None:
         return self._vectors.get(None, self._checked_vectors)
 

@@ -85,7 +85,8 @@ class PosteriorSearch:
         if size is None:
             self._shortlist = None
             return self._rank_all(n_best, everyone, exclude=list(self.scored))
-        if self._shortlist is None or not self._shortlist.holds(n_best):
+        n_left = len(self._among) - self.scored.shape[1]
+        if self._shortlist is None or not self._shortlist.holds(n_best) or n_left < len(self._shortlist):
             self._shortlist = self._make_shortlist(size, everyone)
             return self._ranked(n_best)[0]
         proposals, places = self._ranked(n_best)

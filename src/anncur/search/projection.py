@@ -29,7 +29,7 @@ class Projection:
     """What turns an item's exact scores, retriever scores and embedding into its offset and vector."""
 
     settings: PosteriorSettings  # as far as items depend on them
-    items: ItemBasis
+    basis: ItemBasis
     n_fitted: int  # items that there were
     scales: Mapping[str, Scale] = field(default_factory=dict)  # of the anchor queries, by retriever
 
@@ -50,7 +50,7 @@ class Projected:
 
     def model(self) -> ItemModel:
         """As searches take it."""
-        return ItemModel(self.offsets, self.vectors, self.projection.items.noise, self.most_variance)
+        return ItemModel(self.offsets, self.vectors, self.projection.basis.noise, self.most_variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +93,16 @@ def project(
     found = predict_items(
         source.retrievers, dict(settings.in_mean), source.queries, slice(start, stop), scales=projection.scales
     )
-    embeddings = source.embeddings(settings) if projection.items.embeddings is not None else None
+    embeddings = source.embeddings(settings) if projection.basis.needs_embeddings else None
     for first in range(start, stop, ITEMS_AT_ONCE):
         some = slice(first, min(first + ITEMS_AT_ONCE, stop))
         fitted = None if found is None else found.fitted[some.start - start : some.stop - start]
         offsets, centred = centred_items(source.scores.rows(np.arange(some.start, some.stop)), fitted)
-        yield offsets, projection.items.apply(offsets, centred, None if embeddings is None else embeddings[some])
+        yield offsets, projection.basis.apply(offsets, centred, None if embeddings is None else embeddings[some])
 
 
 def projected_model(projection: Projection, source: ItemSource) -> ItemModel:
     """The model of all items, in memory."""
     offsets, vectors = zip(*project(projection, source), strict=True)
     whole = np.concatenate(vectors)
-    return ItemModel(np.concatenate(offsets), ExactVectors(whole), projection.items.noise, most_variance(whole))
+    return ItemModel(np.concatenate(offsets), ExactVectors(whole), projection.basis.noise, most_variance(whole))

@@ -5,10 +5,13 @@ Knows nothing of what is in them."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import mmap
 import os
 import shutil
+import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +135,7 @@ def map_checked(path: Path, record: FileRecord) -> memoryview:
             size = os.fstat(file.fileno()).st_size
             if size < LEAST_MAPPED:
                 return memoryview(read_checked(path, record))
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapped = _mapped(file.fileno(), size)
     except FileNotFoundError as error:
         raise DamagedError(f"{path} can't be read: {error.strerror}") from error
     except OSError:
@@ -140,6 +143,24 @@ def map_checked(path: Path, record: FileRecord) -> memoryview:
     if size != record.size or hashlib.sha256(mapped).hexdigest() != record.sha256:
         raise damaged(path, record, size)
     return mapped
+
+
+def _mapped(descriptor: int, size: int) -> memoryview:
+    """Pages of a file that need no open descriptor: an index may have more files than a process may open."""
+    if sys.version_info >= (3, 13):
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False))
+    if not hasattr(mmap, "PROT_READ"):
+        raise OSError("this system maps no files without keeping them open")
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    pages = (ctypes.c_ubyte * size).from_address(address)
+    unmap = weakref.finalize(pages, library.munmap, ctypes.c_void_p(address), ctypes.c_size_t(size))
+    unmap.atexit = False  # other threads may still read when the process ends
+    return memoryview(pages).cast("B").toreadonly()
 
 
 def read_file(path: Path) -> bytes:

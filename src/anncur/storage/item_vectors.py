@@ -1,12 +1,15 @@
 """The items of an index as searches rank them, computed once and mapped by every process that opens it.
 
     vectors/<space>/projection.safetensors     how items become offsets and vectors
-    vectors/<space>/<segment>.offsets.npy      the offset of each row of a segment, and the squared length of its vector
-    vectors/<space>/<segment>.vectors.npy      the vectors
-    vectors/<space>/<segment>.keys.npy         the number of each vector, which stays its own when segments are merged
+    vectors/<space>/<segment>.<version>.offsets.npy   the offset of each row of a segment, and the squared length of its
+                                                      vector
+    vectors/<space>/<segment>.<version>.vectors.npy   the vectors
+    vectors/<space>/<segment>.<version>.keys.npy      the number of each vector, which stays its own when segments are
+                                                      merged
 
-A space is a projection and all that was ever projected by it; its name begins with the version that it came with. Rows
-that were hidden when they were projected are zeros. All of it can be made again from exact scores and items."""
+A space is a projection and all that was ever projected by it; its name begins with the version that it came with, and
+files name the one that they came with: no file is ever written twice. Rows that were hidden when they were projected
+are zeros. All of it can be made again from exact scores and items."""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -38,7 +41,8 @@ from anncur.vectors.half import halved, single
 VECTORS = "vectors"
 PROJECTION = "projection.safetensors"
 OFFSETS, ROWS, KEYS = "offsets.npy", "vectors.npy", "keys.npy"
-KEYS_PER_VERSION = 2**40  # that one version may give to rows
+KEYS_PER_VERSION = 2**39  # that one version may give to rows
+ROWS_PER_START = 2**14  # between the 2**24 places where the numbers of a version may begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +59,13 @@ def space_of(version: int, projection: bytes) -> str:
     return f"{version:08}-{hashlib.sha256(projection).hexdigest()[:16]}"
 
 
-def first_key(version: int) -> int:
-    """The first of the numbers that a version may give to rows."""
-    return version * KEYS_PER_VERSION
+def first_key(version: int, segments: Sequence[str] = ()) -> int:
+    """The first of the numbers that a version gives to the rows of these segments.
+
+    Two copies of an index may both go on to the same version: other segments have other numbers there."""
+    digest = hashlib.sha256("\n".join(segments).encode()).digest()
+    start = int.from_bytes(digest[:3], "big") * ROWS_PER_START if segments else 0
+    return version * KEYS_PER_VERSION + start
 
 
 def first_key_since(space: str) -> int:
@@ -70,9 +78,9 @@ def projection_file(space: str) -> str:
     return f"{VECTORS}/{space}/{PROJECTION}"
 
 
-def segment_file(space: str, segment: str, what: str) -> str:
+def segment_file(space: str, segment: str, version: int, what: str) -> str:
     """Where an array of a segment is, within an index."""
-    return f"{VECTORS}/{space}/{segment}.{what}"
+    return f"{VECTORS}/{space}/{segment}.{version}.{what}"
 
 
 def write_projection(folder: Path, space: str, content: bytes) -> dict[str, FileRecord]:
@@ -85,6 +93,7 @@ class SegmentRows:
     """The rows of a segment that are to be stored: `blocks` gives offsets and vectors of the `live` ones, in order."""
 
     segment: str
+    version: int
     live: Positions
     keys: Positions  # (n_rows,)
     blocks: Callable[[], Iterable[tuple[FloatVector, FloatMatrix]]]
@@ -122,7 +131,7 @@ def _write_projected(
                 raise _TooPreciseError
             yield stored
 
-    names = [segment_file(space, rows.segment, what) for what in (OFFSETS, ROWS, KEYS)]
+    names = [segment_file(space, rows.segment, rows.version, what) for what in (OFFSETS, ROWS, KEYS)]
     of_vectors = _write_rows(folder / names[1], _with_hidden(vectors(), rows.live, shape), shape, wanted)
     return {
         names[0]: write_file(folder / names[0], encode_array(offsets)),
@@ -167,7 +176,7 @@ def live_blocks(parts: Iterable[tuple[SegmentVectors, Positions]]) -> Iterator[t
 
 def encode_projection(projection: Projection) -> bytes:
     """Settings and numbers as JSON, arrays beside them; the same bytes for the same projection."""
-    basis = projection.items
+    basis = projection.basis
     embeddings = basis.embeddings
     arrays: dict[str, NDArray[Any]] = {f"scale.{name}": scale.rows() for name, scale in projection.scales.items()}
     if basis.components is not None:

@@ -117,9 +117,11 @@ def next_version(folder: Path) -> int:
     return max(versions(folder), default=0) + 1
 
 
-def publish(folder: Path, manifest: Manifest) -> Manifest:
-    """Make this the newest version, whatever number it had; its files must be in place. Needs the lock."""
-    published = replace(manifest, version=next_version(folder))
+def publish(folder: Path, manifest: Manifest, *, least: int = 1) -> Manifest:
+    """Make this the newest version, whatever number it had; its files must be in place. Needs the lock.
+
+    Its number is at least `least`: that of a copy goes on from that of the original, which files are named by."""
+    published = replace(manifest, version=max(least, next_version(folder)))
     publish_file(manifest_path(folder, published.version), published.encode())
     record_newest(folder, published.version)
     return published

@@ -161,13 +161,24 @@ class Version:
         """What is stored of the rows of a segment, hidden ones included."""
         space = self.space
         assert space is not None, "there are vectors"
-        names = [segment_file(space, segment.name, what) for what in (OFFSETS, ROWS, KEYS)]
+        names = [self._vector_file(segment, what) for what in (OFFSETS, ROWS, KEYS)]
         loaded = self._segments[f"{VECTORS}/{segment.name}"]
         return loaded.get(space, lambda: SegmentVectors(*(self._mapped_array(name) for name in names)))
 
     def has_vectors(self, segment: Segment) -> bool:
         """Whether the rows of a segment are projected."""
-        return self.space is not None and segment_file(self.space, segment.name, ROWS) in self.manifest.files
+        return segment.name in self._vector_versions
+
+    @cached_property
+    def _vector_versions(self) -> dict[str, int]:
+        """By the names of segments whose rows are projected, the version that did it."""
+        names = (Path(name).name for name in self.manifest.files if name.startswith(f"{VECTORS}/"))
+        parts = (name.removesuffix(f".{ROWS}").rpartition(".") for name in names if name.endswith(f".{ROWS}"))
+        return {segment: int(number) for segment, _, number in parts}
+
+    def _vector_file(self, segment: Segment, what: str) -> str:
+        assert self.space is not None, "there are vectors"
+        return segment_file(self.space, segment.name, self._vector_versions[segment.name], what)
 
     def rows_of(self, segment: Segment) -> Positions:
         """The live rows of a segment."""

@@ -37,10 +37,12 @@ class Part:
 
     def products(self, queries: FloatMatrix, start: int, stop: int) -> FloatMatrix:
         """Of neighbouring items, (n_queries, stop - start): also of the rows between them, which costs less than to
-        pick them out."""
+        pick them out, unless they are many."""
         if self.rows is None:
             return product(queries, self.array[start:stop])
         first, last = self.rows[start], self.rows[stop - 1]
+        if last + 1 - first > 2 * (stop - start):
+            return product(queries, self.array[self.rows[start:stop]])
         products = product(queries, self.array[first : last + 1])
         return products if last + 1 - first == stop - start else products[:, self.rows[start:stop] - first]
 
