@@ -137,6 +137,8 @@ SLOW = {
     "maintain.md",
     "retrievers.md",
     "suitability.md",
+    "deploy.md",
+    "embeddings.md",
     "slow-scorers.md",
     "many-queries.md",
 }  # seconds each

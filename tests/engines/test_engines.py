@@ -24,6 +24,8 @@ from misbehaving import HashScorer
 from misbehaving import build as build_all
 from worlds import World
 
+pytestmark = pytest.mark.slow
+
 ITEMS = [anncur.Item(f"i{number}", f"item{number} is a thing") for number in range(60)]
 QUERIES = ["query 0", "query 1", "query 2"]  # too few to tune on, which takes longer than all else
 build = partial(build_all, items=ITEMS, queries=QUERIES)

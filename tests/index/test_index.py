@@ -53,6 +53,7 @@ def test_without_enough_anchor_queries_recall_is_not_estimated() -> None:
     assert build(items=["one", "two", "three"]).search("q", k=1, budget=2).estimated_recall is None
 
 
+@pytest.mark.slow
 def test_most_of_the_top_ten_is_found_with_a_fraction_of_the_pairs() -> None:
     world = World(low_rank_scores(70, 600, rank=10, noise=0.2))
     found = world.index(50).search_many(world.queries[50:], k=10, budget=60)
@@ -357,6 +358,7 @@ def test_a_deadline_that_has_passed_returns_nothing_marked() -> None:
     assert (len(hits), hits.calls, hits.is_partial) == (0, 0, True)
 
 
+@pytest.mark.slow
 def test_searches_from_many_threads_do_not_disturb_each_other(make_world: MakeWorld) -> None:
     world = make_world(n_queries=60, n_items=200)
     alone = world.index(20).search_many(world.queries[20:], k=5, budget=40)

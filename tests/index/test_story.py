@@ -11,6 +11,8 @@ import anncur
 from anncur.story import LABEL_LENGTH, label
 from worlds import World
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["posterior", "anncur", "adacur", "axn", "rerank"]
 
 

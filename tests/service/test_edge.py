@@ -20,6 +20,8 @@ from anncur.service.server import allowed_hosts, check_address, is_loopback
 from anncur.service.settings import MEGABYTE, AccessTokens, ServiceSettings
 from service_worlds import READ, WRITE, MakeClient
 
+pytestmark = pytest.mark.slow
+
 SEARCH = {"query": "small red bird", "budget": 10}
 JSON = {"Content-Type": "application/json"}
 

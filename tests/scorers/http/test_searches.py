@@ -12,6 +12,8 @@ import pytest
 import anncur
 from endpoints import SPOKEN, Answer, Asked, Spoken, honest, score_of, serve
 
+pytestmark = pytest.mark.slow
+
 ITEMS = [anncur.Item(str(number), "bat " * (number % 40) + f"number {number}") for number in range(120)]
 QUERIES = ["a bat", "some fruit", "large cats", "the ones that eat fruit"]
 
