@@ -15,6 +15,8 @@ import anncur
 from anncur.cli.frame import printable
 from anncur.cli.main import app
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Any]
 
 

@@ -22,6 +22,8 @@ from anncur.storage.manifest import PILOT
 from anncur.storage.pilot import PilotScores, read_pilot, write_pilot
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 
 def pilot_of(folder: Path, world: World) -> PilotScores:
     values = world.exact_scores.T.copy()

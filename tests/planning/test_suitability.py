@@ -22,6 +22,8 @@ from anncur.tuning import posterior, splits
 from anncur.tuning.derive import Derived, derive
 from worlds import World, low_rank_scores
 
+pytestmark = pytest.mark.slow
+
 NO_SPLITS = SplitTable([], np.empty((0, 0, 0), dtype=np.int16))
 
 
