@@ -1,7 +1,7 @@
 """The vectors of an index's items, made when a version is published: readers map them, and compute nothing.
 
-Only rows that have none yet are projected: those of a new segment, or all of them where settings changed, or where so
-many items came that the projection has aged. Called by `folder.py` and `folder_build.py`, under their lock."""
+Only rows that have none yet are projected: those of a new segment, or all of them where settings changed, or where
+more items came than the projection was fitted to. Called by `folder.py` and `folder_build.py`, under their lock."""
 
 from __future__ import annotations
 

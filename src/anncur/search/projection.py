@@ -34,7 +34,7 @@ class Projection:
     scales: Mapping[str, Scale] = field(default_factory=dict)  # of the anchor queries, by retriever
 
     def has_aged(self, n_new: int) -> bool:
-        """Whether so many items came since that it should be fitted again."""
+        """Whether more items came since than it was fitted to: then it is fitted again."""
         return n_new > self.n_fitted
 
 

@@ -45,7 +45,7 @@ class VectorTable(Protocol):
     name: str
 
     def prepare(self, make_transform: Callable[[], Transform], *, width: int, n_items: int) -> Transform:
-        """Make a table for so many items where there is none; the transform of the rows in it, which is made now if
+        """Make a table for `n_items` items where there is none; the transform of the rows in it, which is made now if
         it is new."""
         ...
 
