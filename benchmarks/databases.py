@@ -25,9 +25,10 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix, Positions
 from anncur.candidates import Candidates
-from anncur.factors.posterior import ItemModel, fit_items
+from anncur.factors.items import ItemModel, centred_items, item_model
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import QueryPrior
+from anncur.threads import one_blas_thread
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.database import DatabaseVectors, Keys
 from anncur.vectors.engines import Engine
@@ -61,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     items, queries = hidden_vectors(options.items)
     scorer = Synthetic(items, queries)
-    model = item_model(scorer)
+    model = fitted_model(scorer)
     rows: list[dict[str, Any]] = []
     for name in options.engines:
         with engine_at(name) as engine:
@@ -81,13 +82,13 @@ def engine_at(name: str) -> Iterator[Engine]:
         yield Engine(server.location)
 
 
-def item_model(scorer: Synthetic) -> ItemModel:
-    """From the scores under the anchor queries; in half precision, as engines keep it."""
+def fitted_model(scorer: Synthetic) -> ItemModel:
+    """From the scores under the anchor queries."""
     everything = np.arange(len(scorer.items))
     scores = np.empty((len(everything), N_ANCHORS), dtype=np.float32)
     for query in range(N_ANCHORS):
         scores[:, query] = scorer.exact_scores(everything, query)
-    return fit_items(scores, noise_share=0.05)
+    return item_model(*centred_items(scores), noise_share=0.05)
 
 
 def measure(engine: Engine, model: ItemModel, scorer: Synthetic) -> dict[str, Any]:
@@ -132,17 +133,18 @@ class Found:
 def search(
     model: ItemModel, index: VectorIndex | None, scorer: Synthetic, queries: Sequence[int], clock: Clock
 ) -> Found:
-    """All rounds for some queries."""
+    """All rounds for some queries, with one thread as in the loop that searches indexes."""
     started = time.perf_counter()
     rounds = PosteriorSearch(
         model, QueryPrior(model.offsets), len(queries), Candidates(len(model.offsets)), engine=index
     )
-    for _ in range(N_ROUNDS):
-        positions = np.stack([proposal.positions for proposal in rounds.propose(ROUND_SIZE)])
-        began = time.perf_counter()
-        scores = [scorer.exact_scores(row, query) for row, query in zip(positions, queries, strict=True)]
-        clock.scoring += time.perf_counter() - began
-        rounds.observe(positions, np.stack(scores).astype(np.float64))
+    with one_blas_thread():
+        for _ in range(N_ROUNDS):
+            positions = np.stack([proposal.positions for proposal in rounds.propose(ROUND_SIZE)])
+            began = time.perf_counter()
+            scores = [scorer.exact_scores(row, query) for row, query in zip(positions, queries, strict=True)]
+            clock.scoring += time.perf_counter() - began
+            rounds.observe(positions, np.stack(scores).astype(np.float64))
     seconds = time.perf_counter() - started
     return Found(
         queries, rounds.scored, rounds.exact_scores, seconds, clock.ranking, clock.scoring, len(clock.requests)

@@ -69,6 +69,20 @@ class FailingScorer(HashScorer):
         return super().score(query, items)
 
 
+class PausingScorer(HashScorer):
+    """Pauses before it scores an item whose text has the word."""
+
+    def __init__(self, word: str, *, seconds: float) -> None:
+        super().__init__()
+        self._word = word
+        self._pause = seconds
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        if query.text == QUERIES[0] and any(self._word in item.text.split() for item in items):
+            time.sleep(self._pause)
+        return super().score(query, items)
+
+
 class LockedOutScorer(HashScorer):
     """Has a key that no request will ever be answered with."""
 
@@ -99,6 +113,7 @@ slow = HashScorer(seconds=0.02)
 slower = HashScorer(seconds=0.06)
 raises = FailingScorer("item17")
 kills = FailingScorer("item17", kills=True)
+pauses = PausingScorer("item17", seconds=6)
 always_raises = FailingScorer("thing")
 locked_out = LockedOutScorer()
 another = ElsewhereAnother()

@@ -137,6 +137,16 @@ class MilvusServer:
             if stream is not None:
                 stream.close()
 
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Accepts connections and answers nothing, meanwhile."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         self.kill()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,108 @@ def test_metadata_may_be_a_column_of_json_and_the_table_a_view(postgres: Postgre
         assert sorted(ours.ids) == sorted(theirs.ids), conditions
     hits = found.search(world.queries[0], 5, 40, filter={"lang": "en"})
     assert all(hit.item.metadata == world.items[int(hit.id[1:])].metadata for hit in hits)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("milvus_lite", marks=pytest.mark.slow),
+        pytest.param("milvus", marks=pytest.mark.processes),
+    ]
+)
+def any_milvus(request: pytest.FixtureRequest) -> MilvusServer | LiteFolder:
+    found: MilvusServer | LiteFolder = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("place", ["json", "dynamic", "array"])
+def test_lists_and_fields_that_only_some_items_have_are_filtered_in_milvus_as_here(
+    any_milvus: MilvusServer | LiteFolder, place: str
+) -> None:
+    world = EmbeddedWorld(n_items=120)
+    items = [replace(item, metadata=_with_lists(number)) for number, item in enumerate(world.items)]
+    location = fill_milvus_lists(any_milvus, world, items, place)
+    found = anncur.attach(
+        location,
+        world.scorer,
+        embed_queries=world.embed,
+        metadata="about" if place == "json" else None,
+    ).collection
+    array = ArrayCollection(items, world.embeddings)
+    for conditions in LIST_FILTERS if place == "array" else [*LIST_FILTERS, *SPARSE_FILTERS]:
+        selection = Selection(parse_filter(conditions))
+        found.check(selection)
+        (ours,), (theirs,) = (
+            one.nearest(world.rough[:1], 120, exclude=[[]], selection=selection, is_thorough=True)
+            for one in (found, array)
+        )
+        assert sorted(ours.ids) == sorted(theirs.ids), conditions
+    assert {item.id: item.metadata["tags"] for item in found.items(["i0", "i5"])} == {
+        "i0": items[0].metadata["tags"],
+        "i5": items[5].metadata["tags"],
+    }
+
+
+LIST_FILTERS: list[Any] = [
+    {"tags": "red"},
+    {"tags": ["red", "blue"]},
+    {"not": {"tags": "red"}},
+    {"tags": "red", "number": {">=": 30}},
+    {"or": [{"tags": "green"}, {"number": {"<": 5}}]},
+    {"tags": "no such colour"},
+]
+SPARSE_FILTERS: list[Any] = [
+    {"note": {"exists": True}},
+    {"note": {"exists": False}},
+    {"note": "third"},
+    {"not": {"note": "third"}},
+    {"price": {"<": 10.5}},
+    {"or": [{"note": "third"}, {"price": {">=": 20}}]},
+]
+
+
+def _with_lists(number: int) -> dict[str, Any]:
+    colours = ["red", "green", "blue"]
+    found: dict[str, Any] = {"tags": colours[: 1 + number % 3][number % 2 :] or ["white"], "number": number}
+    if number % 3 == 0:
+        found["note"] = "third"
+    if number % 4 == 0:
+        found["price"] = number / 2
+    return found
+
+
+def fill_milvus_lists(
+    database: MilvusServer | LiteFolder, world: EmbeddedWorld, items: list[anncur.Item], place: str
+) -> str:
+    """A collection with lists: in a field of JSON, in the dynamic field, or in one of arrays."""
+    from pymilvus import DataType, MilvusClient
+
+    client = MilvusClient(str(database.path) if isinstance(database, LiteFolder) else database.url)
+    if client.has_collection("listed"):
+        client.drop_collection("listed")
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=place == "dynamic")
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=64)
+    schema.add_field("text", DataType.VARCHAR, max_length=256)
+    if place == "json":
+        schema.add_field("about", DataType.JSON)
+    elif place == "array":
+        schema.add_field("tags", DataType.ARRAY, element_type=DataType.VARCHAR, max_capacity=8, max_length=32)
+        schema.add_field("number", DataType.INT64)
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=WIDTH)
+    index = client.prepare_index_params()
+    index.add_index("embedding", index_type="FLAT", metric_type="IP")
+    client.create_collection("listed", schema=schema, index_params=index, consistency_level="Strong")
+    rows = []
+    for item, embedding in zip(items, world.embeddings, strict=True):
+        metadata = dict(item.metadata)
+        if place == "array":
+            metadata = {name: metadata[name] for name in ("tags", "number")}
+        held = {"about": metadata} if place == "json" else metadata
+        rows.append({"id": item.id, "text": item.text, **held, "embedding": embedding})
+    client.insert("listed", rows)
+    client.flush("listed")
+    client.load_collection("listed")
+    client.query("listed", filter='id >= ""', output_fields=["count(*)"], consistency_level="Strong")
+    return with_option(database.location, "collection=listed")
 
 
 @pytest.mark.processes

@@ -26,6 +26,7 @@ pytestmark = [
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else reaches these clusters
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 ray = pytest.importorskip("ray", reason="needs the extra ray")
+from anncur.engines import ray_driver  # noqa: E402  # imports ray
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,16 @@ def test_a_poisoned_chunk_is_named_and_all_others_are_kept(tmp_path: Path, diges
     index = build(tmp_path / "x", scorer="misbehaving:steady", engine="local")
     assert index.digest() == digest
     assert index.info.build_calls <= PER_CHUNK * len(QUERIES) + 8
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_chunk_that_gets_no_further_is_named_and_waited_for(
+    tmp_path: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_driver, "STALLED_SECONDS", 1.5)
+    with pytest.warns(anncur.AnncurWarning, match=r"chunk 2 \(items 'i16' to 'i23'\) has got no further"):
+        index = build(tmp_path / "x", scorer="misbehaving:pauses", engine=two_workers())
+    assert index.digest() == digest
 
 
 @pytest.mark.usefixtures("cluster")

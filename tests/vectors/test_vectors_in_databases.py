@@ -289,6 +289,40 @@ def test_a_database_that_is_too_slow_is_told_and_all_is_ranked_here(
 
 
 @pytest.mark.processes
+def test_a_server_that_hangs_is_given_up_and_all_is_ranked_here(
+    milvus: MilvusServer, vectors: FloatMatrix, space: str
+) -> None:
+    index = Engine(f"{milvus.location}?timeout=1").index(ExactVectors(vectors), space=space, keys=keys_of(N_ITEMS))
+    try:
+        with milvus.hanging(), pytest.warns(AnncurWarning, match=r"(took longer than it may|can't be reached)"):
+            found = top(index, vectors[3])
+    finally:  # it has lost touch with itself meanwhile
+        milvus.kill()
+        milvus.start()
+    assert found.tolist() == top_k(vectors @ vectors[3], 20).tolist()
+
+
+@pytest.mark.processes
+def test_a_server_whose_quota_is_used_up_is_an_error_and_what_it_has_is_searched(
+    milvus: MilvusServer, vectors: FloatMatrix, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+    index = connected(milvus, vectors, keys_of(N_ITEMS), space)
+    refusal = MilvusException(9, "quota exceeded[reason=disk quota exceeded, please allocate more resources]")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise refusal
+
+    monkeypatch.setattr(MilvusClient, "upsert", refuse)
+    more = np.concatenate([vectors, vectors[:100]])
+    with pytest.raises(DatabaseError, match="is full or overloaded"):
+        connected(milvus, more, np.concatenate([keys_of(N_ITEMS), keys_of(100, segment=8)]), space)
+    assert recall(index, vectors) >= 0.95
+
+
+@pytest.mark.processes
 def test_a_database_that_is_full_is_told(postgres: PostgresServer, vectors: FloatMatrix, space: str) -> None:
     index = connected(postgres, vectors, keys_of(N_ITEMS), space)
     assert isinstance(index.table, PgvectorTable)

@@ -72,7 +72,8 @@ class MilvusFilter:
                 if self._is_array(field):
                     raise InputError(f"Milvus can't compare the values of the list {field!r}; filter by '=' or 'in'")
                 whole = self._is_whole(field)
-                return " and ".join(f"{name} {_whole(each) if whole else _compared(each)}" for each in comparisons)
+                compared = " and ".join(f"{name} {_whole(each) if whole else _compared(each)}" for each in comparisons)
+                return self._where_it_is(field, compared)
         raise AssertionError(f"no expression for {type(condition).__name__}")
 
     @property
@@ -95,7 +96,12 @@ class MilvusFilter:
         name = self._name(field)
         if field in self.fields:
             return f"{name} in {listed}"
-        return f"({name} in {listed} or json_contains_any({name}, {listed}))"
+        single = " or ".join(f"{name} == {_literal(value)}" for value in values)  # milvus-lite knows no `in` of JSON
+        return self._where_it_is(field, f"{single} or json_contains_any({name}, {listed})")
+
+    def _where_it_is(self, field: str, expression: str) -> str:
+        """False for items without a field of JSON: milvus-lite takes that for unknown, and its negation too."""
+        return expression if field in self.fields else f"(({self._exists(field)}) and ({expression}))"
 
     def _is_array(self, field: str) -> bool:
         return field in self.fields and bool(self.fields[field].element)
@@ -106,7 +112,10 @@ class MilvusFilter:
         return known is not None and (known.element or known.type).startswith("INT")
 
     def _name(self, field: str) -> str:
-        return field if field in self.fields else f"{self.json_field}[{json.dumps(field)}]"
+        """In expressions; a list of the dynamic field is only found by its plain name."""
+        if field in self.fields or (self.json_field == DYNAMIC and field.isidentifier() and field.isascii()):
+            return field
+        return f"{self.json_field}[{json.dumps(field)}]"
 
 
 def _compared(comparison: Comparison) -> str:

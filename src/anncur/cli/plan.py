@@ -75,6 +75,10 @@ def plan(
     load_seconds: Annotated[
         float | None, typer.Option("--load-seconds", help="How long a worker loads the scorer; measured by default.")
     ] = None,
+    start_seconds: Annotated[
+        float | None,
+        typer.Option("--start-seconds", help=f"Until a cluster is there; {Cluster().start_seconds:g} by default."),
+    ] = None,
     batch_size: BatchOption = None,
     retries: RetriesOption = None,
     max_calls: MaxCallsOption = None,
@@ -106,6 +110,7 @@ def plan(
         losses_per_hour=losses_per_hour,
         deadline_hours=deadline_hours,
         load_seconds=load_seconds,
+        start_seconds=start_seconds,
     )
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache

@@ -25,7 +25,7 @@ TOKEN = "ANNCUR_MILVUS_TOKEN"  # the name of a variable
 CONNECT_SECONDS = 5.0
 RETRIES, FIRST_PAUSE = 4, 0.2  # of reads and of writes that may be done twice; pauses double, three seconds in all
 FULL = ("quota", "memory", "disk", "no space", "rate limit")
-LOST = ("unavailable", "connect", "not ready", "deadline", "timeout", "closed", "node offline", "no available")
+LOST = ("connect", "not ready", "deadline", "timeout", "closed", "node offline", "available")
 
 T = TypeVar("T")
 

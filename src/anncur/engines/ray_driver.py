@@ -45,6 +45,7 @@ IN_FLIGHT = 2  # units for each worker, so that none waits for the next
 POLL_SECONDS = 1.0  # between questions of how far units are
 STOPPING_SECONDS = 5.0  # for workers to write what they have
 PATIENCE_SECONDS = 60.0  # without any worker, before a warning
+STALLED_SECONDS = 300.0  # in which a unit in work gets no further, before a warning
 UNITS_NAMED = 5  # in an error
 GIVEN_UP_IN_A_ROW = 3  # units for each worker, after which it is not the units that fail
 FATAL = (SpendCapError, FingerprintError, ScorerAccessError, StorageError, InputError)  # no other unit would be done
@@ -86,6 +87,7 @@ class Driver:
         self._n_in_vain = 0  # failures in a row in which no unit got any further
         self._has_started = self._has_done_any = False
         self._seen: Counter[int] = Counter()  # how much of units in work was reported
+        self._moved: dict[int, float] = {}  # when units in work were last seen to get further
         self._last_poll = self._last_at_work = time.monotonic()
         self._warned: set[str] = set()
 
@@ -142,6 +144,7 @@ class Driver:
                 self._running[member.actor.do.remote(unit, payload)] = (member, unit)
                 member.units.append(unit)
                 self._seen[unit] = 0
+                self._moved.pop(unit, None)
                 return
 
     def _settle(self, reference: Any) -> None:
@@ -257,6 +260,19 @@ class Driver:
                 n_more = max(0, n_done - self._seen[unit])
                 self._seen[unit] += n_more
                 self._job.advance(unit, n_more)
+                self._watch(unit, has_moved=bool(n_more))
+
+    def _watch(self, unit: int, *, has_moved: bool) -> None:
+        """Warn of a unit that hangs: its worker answers, so that Ray has no reason to end it."""
+        now = time.monotonic()
+        since = now if has_moved else self._moved.setdefault(unit, now)
+        self._moved[unit] = since
+        if now - since > STALLED_SECONDS:
+            self._warn_once(
+                f"{self._job.noun} {unit} ({self._job.describe(unit)}) has got no further for "
+                f"{STALLED_SECONDS / 60:g} minutes; if the scorer hangs, stop this, give it a timeout, and run the "
+                "same again: what was done is kept"
+            )
 
     def _stop(self) -> None:
         """Let workers end what they have in work, with what was done of it kept."""
