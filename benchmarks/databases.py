@@ -4,10 +4,9 @@
 
 Items are those of `scale.py`: synthetic, with the spectrum of the bundled sample, and scores under 200 anchor queries
 as vectors. A search takes 15 rounds of 30 pairs. Its time is divided into the scorer's, ours, the database's own, and
-the way there and back: the rest of a request's time, which is the network (here the loopback interface or a Unix
-socket) and the driver. Of PostgreSQL the database's own time is what EXPLAIN ANALYZE tells of the same requests; Milvus
-tells none, and the time of a request that asks for nothing stands for the way. Servers are those of `tests/servers.py`,
-as they come, and end with the benchmark."""
+the way there and back, which is the network (here the loopback interface or a Unix socket) and the driver: what a
+request for as many keys takes that ranks nothing. The rest of a request is the database's own. Servers are those of
+`tests/servers.py`, as they come, and end with the benchmark."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from anncur.threads import one_blas_thread
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.database import DatabaseVectors, Keys
 from anncur.vectors.engines import Engine
-from anncur.vectors.pgvector import PgvectorTable, _settings
+from anncur.vectors.pgvector import PgvectorTable
 from common import new_parser, write_rows
 from scale import N_ANCHORS, Synthetic, hidden_vectors
 
@@ -214,15 +213,24 @@ def recall(scorer: Synthetic, found: Found) -> float:
 
 
 def seconds_on_the_way(index: DatabaseVectors, clock: Clock) -> float:
-    """Of one request for one query: all that isn't the database's own time."""
-    queries, n_best, exclude, effort = clock.requests[-1]
-    table = index.table
-    if isinstance(table, PgvectorTable):
-        whole = median_seconds(lambda: table.search(queries[:1], n_best, exclude=exclude[:1], effort=effort))
-        inside = [seconds_in_postgres(table, queries[:1], n_best, exclude[0], effort) for _ in range(N_TURNS)]
-        return whole - float(np.median(inside))
-    database, collection = table._database, table._collection  # type: ignore[attr-defined]
-    return median_seconds(lambda: database.run(lambda client: client.has_collection(collection)))
+    """Of one request for one query: those of a request for as many keys that ranks nothing."""
+    n_best = clock.requests[-1][1]
+    table: Any = index.table
+    fetch = fetch_from_postgres if isinstance(table, PgvectorTable) else fetch_from_milvus
+    return median_seconds(lambda: table._database.run(lambda client: fetch(table, client, n_best)))
+
+
+def fetch_from_postgres(table: Any, connection: Any, n_keys: int) -> None:
+    """The first keys of a table."""
+    from psycopg import sql
+
+    statement = sql.SQL("SELECT key FROM {} WHERE key < %s").format(table._table)
+    connection.execute(statement, [n_keys]).fetchall()
+
+
+def fetch_from_milvus(table: Any, client: Any, n_keys: int) -> None:
+    """The first keys of a collection."""
+    client.query(table._collection, filter=f"key < {n_keys}", output_fields=["key"], limit=n_keys)
 
 
 def median_seconds(work: Callable[[], object]) -> float:
@@ -233,21 +241,6 @@ def median_seconds(work: Callable[[], object]) -> float:
         work()
         seconds.append(time.perf_counter() - started)
     return float(np.median(seconds))
-
-
-def seconds_in_postgres(table: PgvectorTable, queries: FloatMatrix, n_best: int, gone: Keys, effort: int) -> float:
-    """What PostgreSQL itself says of a request."""
-    from pgvector import HalfVector
-    from psycopg import sql
-
-    def explain(connection: Any) -> float:
-        for setting in _settings(effort, table.most_effort):
-            connection.execute(setting)
-        statement = sql.SQL("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {}").format(table._statement())
-        told = connection.execute(statement, [gone.tolist(), HalfVector(queries[0]), n_best]).fetchone()[0][0]
-        return float(told["Planning Time"] + told["Execution Time"]) / 1000
-
-    return table._database.run(explain)
 
 
 if __name__ == "__main__":

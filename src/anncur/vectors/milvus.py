@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -182,7 +182,7 @@ class MilvusCollection:
             client.flush(self._collection, timeout=INDEX_SECONDS)
         client.load_collection(self._collection, timeout=INDEX_SECONDS)
         until = time.monotonic() + INDEX_SECONDS
-        while (made := client.describe_index(self._collection, "vector"))["pending_index_rows"] > 0:
+        while not _is_indexed(made := client.describe_index(self._collection, "vector")):
             if time.monotonic() > until:
                 raise DatabaseError(f"{self.name} hasn't indexed {self._collection} in an hour; look into its log")
             time.sleep(INDEX_PAUSE)
@@ -255,6 +255,12 @@ class MilvusCollection:
             **self._timed,
         )
         return [np.array(hits.ids, dtype=np.int64) for hits in found]
+
+
+def _is_indexed(index: Mapping[str, Any]) -> bool:
+    """Whether all rows are in an index. Milvus then merges them into larger segments and indexes those too, for a long
+    time, in which it searches the smaller ones."""
+    return index["pending_index_rows"] <= 0 or index["indexed_rows"] >= index["total_rows"] > 0
 
 
 def _between(first: int, last: int) -> str:
