@@ -260,7 +260,7 @@ class MilvusCollection:
 def _is_indexed(index: Mapping[str, Any]) -> bool:
     """Whether all rows are in an index. Milvus then merges them into larger segments and indexes those too, for a long
     time, in which it searches the smaller ones."""
-    return index["pending_index_rows"] <= 0 or index["indexed_rows"] >= index["total_rows"] > 0
+    return bool(index["pending_index_rows"] <= 0 or index["indexed_rows"] >= index["total_rows"] > 0)
 
 
 def _between(first: int, last: int) -> str:
