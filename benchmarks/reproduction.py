@@ -4,10 +4,11 @@
 
 DATA is in ZESHEL's layout. Parts, in the order of need: `statistics`; `distillation` (of dual encoders, from the [EMB]
 model's scores); `cross-encoders` ([EMB] and [CLS], 500 anchors and 200 tests on --items entities of each test world);
-`linking`; `maxsim` (5,000 entities and 2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (rank and
-accuracy of the models in --model); `item-item` (items as queries); `sizes` (nested worlds up to all entities of all
-worlds, MaxSim); `training-times` (of pairs, in a small world and in a large one). Exact scores, trainings and rows are
-kept as they are made: run the same again, and it resumes.
+`whole-worlds` (the [EMB] model, 200 anchors and 100 tests on all entities); `linking`; `maxsim` (5,000 entities and
+2,000 anchors, or 1,000 where a world has fewer mentions); `negatives` (rank and accuracy of the models in --model);
+`item-item` (items as queries); `sizes` (nested worlds up to all entities of all worlds, MaxSim); `training-times` (of
+pairs, in a small world and in a large one). Exact scores, trainings and rows are kept as they are made: run the same
+again, and it resumes.
 
 Distilled dual encoders start from MiniLM (`scratch+ce`) and from --base, one that was trained on links (`base+ce`).
 They are distilled from the anchor queries of the scoreboard's first seed, and compared there and in the paper's
@@ -28,6 +29,7 @@ from anncur.cli.frame import show_progress
 from anncur.datasets.zeshel import LinkingWorld, Zeshel, read_worlds
 from anncur.evaluation.experiments import choose_experiments, run_experiments
 from anncur.evaluation.linking import by_retriever, by_scorer, sample_mentions
+from anncur.evaluation.own import fit_sizes
 from anncur.evaluation.rows import RowFile
 from anncur.evaluation.study import DISTILLED, store_retrievers
 from anncur.evaluation.worlds import ScoredWorld
@@ -50,12 +52,14 @@ LEXICAL = ("bm25", "tfidf")  # which take no time with all entities of all world
 N_TESTS, N_ITEMS, N_ITEM_ANCHORS = 200, 5000, 500
 SMALL = PaperSizes(fewer_anchors=(100,), n_anchor_queries=500, grid=(50, 100, 200, 500), n_tests=N_TESTS)
 LARGE = PaperSizes(n_tests=N_TESTS)
+WHOLE = PaperSizes(fewer_anchors=(100,), n_anchor_queries=200, grid=(50, 100, 200), n_tests=100)
 N_LINKED = 200  # mentions of a world
 NEGATIVES = ("noun.animal", 200, 250)  # world, queries and items that models with other negatives are compared on
 WORLD_SIZES = (5_000, 10_000, 20_000, 50_000)
 N_TOP = 24  # items of a query that dual encoders are distilled from
 N_TIMED, TIMED_SIZES = 100, (5_000, 20_000)  # queries and items of the trainings whose time is compared
 CURVES = ("recall-at-depth", "recall-at-cost", "anchor-queries")
+MATRIX_EXPERIMENTS = (*CURVES, "rank", "histogram", "scoreboard", "heatmap")  # which need nothing but exact scores
 
 
 class Reproduction:
@@ -110,6 +114,17 @@ class Reproduction:
             for encoder in study.distilled_from:
                 self._training_time(study, MATCH, self._folder(study.world, encoder))
 
+    def whole_worlds(self) -> None:
+        """All entities of a world, with the [EMB] model; with --rows, by the mentions that are scored so far."""
+        for name in self._options.world:
+            n_entities = len(self._data.entities(name))
+            drawn = read_world(self._options.data, name, WHOLE.n_queries, n_entities)
+            world = score_world(drawn, self._options.emb, self._options.work, self._progress, n_rows=self._options.rows)
+            n_tests = min(WHOLE.n_tests, len(world.queries) // 3)
+            sizes = replace(WHOLE, n_tests=n_tests, n_seeds=self._options.seeds, n_grid_seeds=self._options.seeds)
+            fitting = fit_sizes(sizes, world.groups, n_entities, by_document=True)
+            self._run(self._study(world, fitting), MATRIX_EXPERIMENTS)
+
     def item_item(self) -> None:
         """The baselines over item-item scores, with the [EMB] model."""
         for study in self._studies([self._options.emb]):
@@ -132,7 +147,7 @@ class Reproduction:
             sizes = replace(self._large, n_anchor_queries=most)
             world = read_world(self._options.data, name, sizes.n_queries, N_ITEMS)
             study = self._study(self._score(world, "maxsim"), sizes)
-            self._run(study, [*CURVES, "rank", "histogram", "scoreboard", "heatmap"])
+            self._run(study, MATRIX_EXPERIMENTS)
 
     def sizes(self) -> None:
         """Nested worlds up to all entities, searched with the mentions of the test worlds."""
@@ -241,6 +256,7 @@ PARTS: dict[str, Callable[[Reproduction], None]] = {
     "statistics": Reproduction.statistics,
     "distillation": Reproduction.distillation,
     "cross-encoders": Reproduction.cross_encoders,
+    "whole-worlds": Reproduction.whole_worlds,
     "linking": Reproduction.linking,
     "maxsim": Reproduction.maxsim,
     "negatives": Reproduction.negatives,
@@ -260,6 +276,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--base", type=Path, help="the folder of a dual encoder that was trained on links")
     parser.add_argument("--items", type=int, default=2000, help="of a world are scored by cross-encoders")
+    parser.add_argument("--rows", type=int, help="of whole worlds, where not all mentions are scored yet")
     parser.add_argument("--seeds", type=int, default=5, help="of the scoreboard and of the heatmaps")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one, in parts that go by world")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")

@@ -42,6 +42,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     )
     changed = {
         "SMALL": small,
+        "WHOLE": replace(small, n_anchor_queries=12, fewer_anchors=(), grid=(5, 10), n_tests=6),
         "WORLDS": ("delta",),
         "N_TESTS": N_TESTS,
         "N_ITEM_ANCHORS": 15,
@@ -72,6 +73,7 @@ def options(tmp_path: Path) -> argparse.Namespace:
         model=[Path("builtin")],
         base=None,
         items=80,
+        rows=15,
         seeds=2,
         world=["delta"],
     )
