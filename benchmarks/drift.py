@@ -41,6 +41,7 @@ from anncur.items import Item
 from anncur.progress import Progress
 from anncur.search.drift import DriftSummary
 from anncur.search.posterior import Posterior
+from anncur.tuning.posterior import MOST_HELD_OUT
 from common import OUT, new_parser
 from first_query import BM25, BOTH, packed, stored_retrievers, unpacked
 from matrices import CONTEXT_WORDS, World, matrix, score_world
@@ -274,3 +275,61 @@ def indexes(scene: Scene, study: Study, work: Path) -> Callable[[Cell, str], Ind
         return build(scene.world, split, [stored(name) for name in retrievers.split("+")], seed=seed)
 
     return lambda cell, retrievers: index(cell.seed, cell.n_anchor_queries or 0, retrievers)
+
+
+def show(rows: Sequence[Row], title: str) -> None:
+    """Recall, estimates and flags of every kind of queries, and what is flagged of sets of them."""
+    n_seeds = len({row.cell.seed for row in rows})
+    print(f"\n{title}: in %, {n_seeds} seeds, with 95% intervals over documents")
+    for (method, n_anchors, k, budget), some in grouped(rows, "method", "n_anchor_queries", "k", "cost").items():
+        print(f"\n{method}, {n_anchors} anchor queries, k = {k}, {budget} pairs")
+        print(f"{'queries':<20}{'recall':>20}{'estimate':>20}{'error':>20}{'estimate is above':>20}{'unlike':>20}  sets")
+        for (kind,), of_kind in grouped(some, "part").items():
+            shown = [percent(interval) for interval in intervals(of_kind, k)]
+            print(f"{kind:<20}" + "".join(f"{one:>20}" for one in shown) + f"  {shown_sets(of_kind, n_anchors)}")
+
+
+def intervals(rows: Sequence[Row], k: int) -> Iterator[Interval]:
+    """Of recall, estimate, its absolute error, its bias, and the share of queries that are flagged."""
+    found = np.concatenate([np.array(row["found"]) / k for row in rows])
+    estimates = np.concatenate([row["estimates"] for row in rows])
+    flags = np.array([flag == "1" for row in rows for flag in row["flags"]], dtype=float)
+    groups = [group for row in rows for group in row["groups"]]
+    for values in (found, estimates, np.abs(estimates - found), estimates - found, flags):
+        yield clustered_interval(values, groups)
+
+
+def percent(interval: Interval) -> str:
+    """A mean and its interval."""
+    low, middle, high = (100 * value for value in (interval.low, interval.mean, interval.high))
+    return f"{middle:.1f} ({low:.1f}..{high:.1f})"
+
+
+def shown_sets(rows: Sequence[Row], n_anchors: int) -> str:
+    """The share of sets of queries that the index would warn of, by their size."""
+    n_reference = min(n_anchors, MOST_HELD_OUT)
+    return ", ".join(f"{size}: {100 * share_warned(rows, size, n_reference):.0f}" for size in SET_SIZES)
+
+
+def share_warned(rows: Sequence[Row], size: int, n_reference: int) -> float:
+    """Of sets of this size, drawn with replacement of whole documents, each from one seed's index."""
+    rng, warned = np.random.default_rng(0), []
+    for row in rows:
+        drifts, groups = np.array(row["drifts"], dtype=float), np.array(row["groups"])
+        for _ in range(N_SETS):
+            drawn = draw_set(groups, size, rng)
+            warned.append(DriftSummary.of(drifts[drawn].tolist(), n_reference=n_reference).is_drifting)
+    return float(np.mean(warned))
+
+
+def draw_set(groups: FloatVector, size: int, rng: np.random.Generator) -> Positions:
+    """Queries of documents drawn at random, until there are enough."""
+    documents = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    chosen: list[int] = []
+    while len(chosen) < size:
+        chosen.extend(documents[rng.integers(len(documents))].tolist())
+    return np.array(chosen[:size])
+
+
+if __name__ == "__main__":
+    main()
