@@ -122,10 +122,7 @@ class Scene:
 def main() -> None:
     """Measure what is missing, and print tables."""
     options = parse()
-    if options.scene is None:
-        rows = read_rows(options.out)
-    else:
-        rows = measure_missing(options)
+    rows = read_rows(options.out) if options.scene is None else measure_missing(options)
     for (world, scorer, _), some in grouped(select(rows, experiment=EXPERIMENT), "world", "scorer", "data").items():
         show([unpacked(row) for row in some], f"{world}, {scorer}")
 
@@ -283,7 +280,9 @@ def show(rows: Sequence[Row], title: str) -> None:
     print(f"\n{title}: in %, {n_seeds} seeds, with 95% intervals over documents")
     for (method, n_anchors, k, budget), some in grouped(rows, "method", "n_anchor_queries", "k", "cost").items():
         print(f"\n{method}, {n_anchors} anchor queries, k = {k}, {budget} pairs")
-        print(f"{'queries':<20}{'recall':>20}{'estimate':>20}{'error':>20}{'estimate is above':>20}{'unlike':>20}  sets")
+        print(
+            f"{'queries':<20}{'recall':>20}{'estimate':>20}{'error':>20}{'estimate is above':>20}{'unlike':>20}  sets"
+        )
         for (kind,), of_kind in grouped(some, "part").items():
             shown = [percent(interval) for interval in intervals(of_kind, k)]
             print(f"{kind:<20}" + "".join(f"{one:>20}" for one in shown) + f"  {shown_sets(of_kind, n_anchors)}")

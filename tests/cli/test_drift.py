@@ -20,7 +20,11 @@ def vector(text):
     return np.random.default_rng(zlib.crc32(text.encode())).normal(size=8)
 
 def score(pairs):
-    return [float(vector(item)[: 4 if query.startswith("like") else None][-4:] @ vector(query)[:4]) for query, item in pairs]
+    return [one_score(query, vector(item)) for query, item in pairs]
+
+def one_score(query, item):
+    half = item[:4] if query.startswith("like") else item[4:]
+    return float(half @ vector(query)[:4])
 """
 
 

@@ -524,18 +524,20 @@ class Index:
         """What this index is made of, and how stable its scorer has been."""
         contents = self._backend.contents()
         fields = {name: getattr(contents, name) for name in Contents.__dataclass_fields__}
-        drift = self._logged_drift() or self._searcher.drift()
-        return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report, drift=drift)
+        return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report, drift=self._drift())
 
-    def _logged_drift(self) -> DriftSummary | None:
-        """From the query log, each query once; what was compared with other queries doesn't count."""
-        known = [search for search in self._backend.latest_searches(MOST_QUERIES) if search.drift is not None]
-        if not known:
-            return None
+    def _drift(self) -> DriftSummary | None:
+        """Of the query log, each query once, or of this object's searches; what was compared with other queries doesn't
+        count."""
+        logged = [search for search in self._backend.latest_searches(MOST_QUERIES) if search.drift is not None]
+        if not logged and self._searcher.drift_watch.is_empty:
+            return None  # and nothing needs to be loaded
         reference = self._current().knowledge.posterior.drift_reference()
-        drifts = {one.query.marked_text: one.drift for one in known if one.drift_reference == reference.identity}
-        found = [drift for drift in drifts.values() if drift is not None]
-        return DriftSummary.of(found, n_reference=reference.n_queries) if found else None
+        by_text = {each.query.marked_text: each.drift for each in logged if each.drift_reference == reference.identity}
+        drifts = [drift for drift in by_text.values() if drift is not None]
+        if drifts:
+            return DriftSummary.of(drifts, n_reference=reference.n_queries)
+        return self._searcher.drift_watch.summary(reference)
 
     @property
     def loaded(self) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Knowledge, Method, QueryBlock
-from anncur.search.drift import DriftReference, DriftSummary, DriftWatch
+from anncur.search.drift import DriftReference, DriftWatch
 from anncur.search.limits import Limits
 from anncur.search.loop import Run, expect_noise, explore, n_explored, n_repeated, repeat_best, run_rounds
 from anncur.search.methods import as_method
@@ -114,11 +114,7 @@ class Searcher:
         self._log_settings = log_settings
         self._takes_masks = takes_masks
         self._maps: Cache[ItemMap] = Cache()
-        self._drift_watch = DriftWatch()
-
-    def drift(self) -> DriftSummary | None:
-        """How unlike the anchor queries the latest searches were; None where that isn't known."""
-        return self._drift_watch.summary()
+        self.drift_watch = DriftWatch()
 
     def item_map(self, snapshot: Snapshot) -> ItemMap:
         """The map of a version, made once."""
@@ -227,11 +223,9 @@ class Searcher:
     def _watch_drift(self, runs: Sequence[Run], reference: DriftReference) -> None:
         drifts = {run.meter.query.marked_text: run.drift for run in runs if run.drift is not None}
         if drifts:
-            self._drift_watch.observe(drifts, reference)
+            self.drift_watch.observe(drifts, reference)
 
-    async def _log(
-        self, runs: Sequence[Run], snapshot: Searched, reference: DriftReference, waiting: Waiting
-    ) -> None:
+    async def _log(self, runs: Sequence[Run], snapshot: Searched, reference: DriftReference, waiting: Waiting) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
         try:
             await waiting.finish(self._write_log, runs, snapshot, reference.identity)
@@ -244,8 +238,7 @@ class Searcher:
         for meter, drift in ((run.meter, run.drift) for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
-            known = {} if drift is None else {"drift": drift, "drift_reference": reference}
-            searches.append(LoggedSearch(meter.query, scores, snapshot.version, **known))
+            searches.append(LoggedSearch(meter.query, scores, snapshot.version, drift, reference))
         self._backend.log(searches, most=self._log_settings.log_queries)
 
 

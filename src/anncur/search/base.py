@@ -9,8 +9,8 @@ A method works on a block of queries at once, so that products over all items ar
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
 and never sees more budget than there is. It proposes items of `block.candidates(knowledge)` only, which a filter may
-have left. One that can estimate the recall of its answers returns the estimates, as a sequence of
-recalls or, where it also knows how unlike the anchor queries the queries are, as `Estimates`."""
+have left. One that can estimate the recall of its answers returns the estimates: a sequence of recalls or, where it
+also knows how unlike the anchor queries its queries are, `Estimates`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Proposal:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What a method can tell of its answers: a recall for each query, and perhaps its drift; NaN where it isn't known."""
+    """What a method can tell of its answers: a recall and perhaps a drift for each query, NaN where it isn't known."""
 
     recalls: Sequence[float] = ()
     drifts: Sequence[float] = ()

@@ -1,6 +1,6 @@
 """Tells queries that are unlike the anchor queries: how surprising their exact scores were to the posterior model.
 
-Before a pair is paid for, the model has a distribution for its score. The mean squared distance of the exact scores from
+Before a pair is paid for, the model has a distribution for its score. The mean squared distance of exact scores from
 it, in standard deviations, is a query's surprise; among those of queries that the model was tried on, held-out anchor
 queries or the ones that it was calibrated on, it has a rank. Written by `tuning/`, stored by `storage/codecs.py`, read
 by `posterior.py` and `index/`. Plain numbers."""
@@ -98,7 +98,9 @@ class DriftSummary:
     def of(cls, drifts: Sequence[float], *, n_reference: int) -> DriftSummary:
         """Of some queries, compared with as many as `n_reference`; queries count once, so pass each once."""
         mean, share = float(np.mean(drifts)), float(np.mean(np.array(drifts) >= UNLIKE_ANCHORS))
-        is_drifting = len(drifts) >= LEAST_QUERIES and share >= LEAST_SHARE and _is_clear(mean, len(drifts), n_reference)
+        is_drifting = (
+            len(drifts) >= LEAST_QUERIES and share >= LEAST_SHARE and _is_clear(mean, len(drifts), n_reference)
+        )
         return cls(len(drifts), mean, share, is_drifting, ADVICE if is_drifting else "")
 
 
@@ -135,10 +137,15 @@ class DriftWatch:
         if warns and found is not None:
             warnings.warn(found.text, DriftWarning, stacklevel=2)
 
-    def summary(self) -> DriftSummary | None:
-        """Of all that is remembered; None where there is nothing."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether no drift was ever known."""
+        return not self._latest
+
+    def summary(self, reference: DriftReference) -> DriftSummary | None:
+        """Of all that is remembered; None where there is nothing, or it was compared with others than these."""
         with self._lock:
-            return self._summary()
+            return self._summary() if reference.identity == self._reference.identity else None
 
     def _summary(self) -> DriftSummary | None:
         if not self._latest:

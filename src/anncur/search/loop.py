@@ -31,7 +31,7 @@ AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer
 
 @dataclass
 class Run:
-    """One query in the loop: its meter, its rounds so far, whether it was cut short, its estimated recall and its drift."""
+    """One query in the loop: its meter, its rounds so far, whether it was cut short, estimated recall and drift."""
 
     meter: Meter
     trace: list[Round] = field(default_factory=list)
@@ -134,7 +134,9 @@ class _Rounds:
             pass
 
     def _end(self, returned: Sequence[float] | Estimates | None) -> None:
-        self.estimates = returned if isinstance(returned, Estimates) else Estimates(() if returned is None else returned)
+        self.estimates = (
+            returned if isinstance(returned, Estimates) else Estimates(() if returned is None else returned)
+        )
 
     def close(self) -> None:
         self._rounds.close()

@@ -151,7 +151,7 @@ class PosteriorSearch:
         return [Proposal(*of_query) for of_query in zip(*best, strict=True)], places
 
     def _scale(self, n_first: int | None = None) -> FloatVector:
-        """The spread of each query's scores so far, or of the first of them; 1 where the prior knows the scale of scores.
+        """The spread of each query's scores so far, or of the first ones; 1 where the prior knows the scale of scores.
         (n_queries,)"""
         if not self._prior.is_scale_free or not self.scored.shape[1]:
             return np.ones(len(self.scored))

@@ -137,7 +137,7 @@ class FolderQueryLog:
             if len(searches) >= most:
                 break
             with storing(path, 0), contextlib.suppress(FileNotFoundError):  # one that was deleted meanwhile
-                records = [_checked(line) for line in _whole_lines(path.read_bytes(), is_last=True)[-most:]]
+                records = [_checked(line) for line in _whole_lines(path.read_bytes(), is_last=True)]
                 found = [_search(record) for record in records if record is not None and "removed" not in record]
                 searches = [*found, *searches]
         return searches[-most:]
