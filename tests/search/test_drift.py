@@ -13,14 +13,14 @@ import anncur
 from anncur.search.drift import LEAST_QUERIES, MOST_QUERIES, DriftReference, DriftSummary, DriftWatch
 from worlds import World
 
-N_ANCHORS, N_LIKE, N_UNLIKE, N_ITEMS = 60, 150, 60, 300
+N_ANCHORS, N_LIKE, N_UNLIKE, N_ITEMS = 40, 100, 60, 200
 RANK = 6
 
 
-def make_world(seed: int = 0, n_anchors: int = N_ANCHORS) -> World:
+def make_world(seed: int = 0) -> World:
     """Anchor queries and queries like them share principal components; the last ones have others, as strong."""
     rng = np.random.default_rng(seed)
-    n_like = n_anchors + N_LIKE
+    n_like = N_ANCHORS + N_LIKE
     like = rng.normal(size=(n_like, RANK)) @ rng.normal(size=(RANK, N_ITEMS))
     unlike = rng.normal(size=(N_UNLIKE, RANK)) @ rng.normal(size=(RANK, N_ITEMS))
     scores = np.concatenate([like, unlike])
@@ -53,12 +53,13 @@ def drifts(index: anncur.Index, queries: list[str], budget: int = 60) -> list[fl
     return [drift for drift in found if drift is not None]
 
 
+@pytest.mark.slow
 def test_queries_like_the_anchor_queries_are_flagged_at_about_the_set_rate() -> None:
     shares = []
     for seed in range(4):
         other = make_world(seed)
         shares.append(np.mean(np.array(drifts(other.index(N_ANCHORS, retrievers=()), like(other))) >= 0.95))
-    assert np.mean(shares) <= 0.08
+    assert np.mean(shares) <= 0.1
 
 
 def test_queries_of_another_distribution_are_flagged_much_more_often(index: anncur.Index, world: World) -> None:
