@@ -21,6 +21,7 @@ from anncur.errors import (
     DamagedWarning,
     DatabaseError,
     DeadlineError,
+    DriftWarning,
     DuplicateIdError,
     EngineError,
     FileFormatError,
@@ -60,6 +61,7 @@ from anncur.search.adacur import Adacur
 from anncur.search.anncur import Anncur
 from anncur.search.axn import Axn
 from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
+from anncur.search.drift import DriftSummary
 from anncur.search.methods import Exhaustive, Rerank
 from anncur.search.posterior import Posterior
 from anncur.story import Story
@@ -108,6 +110,8 @@ __all__ = [
     "DamagedWarning",
     "DatabaseError",
     "DeadlineError",
+    "DriftSummary",
+    "DriftWarning",
     "DuplicateIdError",
     "Engine",
     "EngineError",

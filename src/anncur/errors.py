@@ -29,6 +29,7 @@
     ├── UnstableScorerWarning              the scorer answers differently to the same pair
     ├── ChangedScorerWarning               the scorer answers differently than when the index was built
     ├── TruncationWarning                  the scorer doesn't read texts to their end
+    ├── DriftWarning                       queries are unlike the anchor queries
     └── DamagedWarning                     a damaged file was passed over
 
 Imports nothing, so that everything may import it."""
@@ -158,6 +159,10 @@ class ChangedScorerWarning(AnncurWarning):
 
 class TruncationWarning(AnncurWarning):
     """Texts are longer than the scorer reads; what comes after doesn't count."""
+
+
+class DriftWarning(AnncurWarning):
+    """Queries are unlike the anchor queries, so that less may be found, and be estimated wrongly."""
 
 
 class DamagedWarning(AnncurWarning):

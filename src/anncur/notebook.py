@@ -17,6 +17,7 @@ HITS = _TEMPLATES.from_string(
     """<table>
 <caption>{{ hits.query.marked_text }} ({{ hits.method }}, {{ hits.calls }} pairs scored in {{ "%.2f" % hits.seconds }} s
 {%- if hits.estimated_recall is not none %}, about {{ "%.0f" % (100 * hits.estimated_recall) }}% found{% endif %}
+{%- if hits.is_unlike_anchors %}, unlike the anchor queries{% endif %}
 {%- if hits.is_partial %}, cut short{% endif %})</caption>
 <thead><tr><th>score</th><th>id</th><th>title</th><th>text</th></tr></thead>
 <tbody>

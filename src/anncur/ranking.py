@@ -16,6 +16,7 @@ from anncur.items import Item, Query
 from anncur.story import Story
 
 SHOWN = 3  # hits in a repr
+UNLIKE_ANCHORS = 0.95  # the drift from which a query counts as unlike the anchor queries: 5 of 100 that are like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,11 @@ class Hits(Sequence[Hit]):
     `n_requests` the requests that held some of the others. `is_partial` marks an answer that budget or deadline cut
     short. `seconds` is the time spent, in a batch this query's share of it. `trace` holds one `Round` per round,
     `index_version` is the version of the index that was searched, and `story` tells how the items were found, where
-    that was asked for."""
+    that was asked for.
+
+    `drift` tells how unlike the anchor queries this query is: the share of held-out anchor queries whose exact scores
+    were less surprising to the model, from 0 to 1. None where it can't be known: for methods other than "posterior" and
+    settings other than the tuned ones, and where no queries were held out or calibrated on."""
 
     hits: tuple[Hit, ...]
     query: Query
@@ -79,6 +84,7 @@ class Hits(Sequence[Hit]):
     seconds: float = field(compare=False)
     is_partial: bool
     estimated_recall: float | None = None
+    drift: float | None = None
     trace: tuple[Round, ...] = field(default=(), compare=False)
     cached_calls: int = field(default=0, compare=False)
     n_requests: int = field(default=0, compare=False)
@@ -111,6 +117,13 @@ class Hits(Sequence[Hit]):
     def n_rounds(self) -> int:
         """How often the method asked for scores; exploring is no round of its own."""
         return sum(not step.is_exploring for step in self.trace)
+
+    @property
+    def is_unlike_anchors(self) -> bool:
+        """Whether the query is unlike the anchor queries, by its `drift`: recall, and the estimate of it, may be lower.
+
+        Of queries like them, 5 of 100 are called unlike. Where the drift isn't known, none is."""
+        return self.drift is not None and self.drift >= UNLIKE_ANCHORS
 
     def __repr__(self) -> str:
         best = ", ".join(f"{hit.id!r}: {hit.score:.4g}" for hit in self.hits[:SHOWN])
@@ -147,6 +160,8 @@ class Hits(Sequence[Hit]):
             "seconds": self.seconds,
             "is_partial": self.is_partial,
             "estimated_recall": self.estimated_recall,
+            "drift": self.drift,
+            "is_unlike_anchors": self.is_unlike_anchors,
             "index_version": self.index_version,
             **told,
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anncur.search.drift import DriftReference
 from anncur.search.feedback import FeedbackModel
 from anncur.search.settings import PosteriorSettings, Tuned
 from anncur.storage.codecs import (
@@ -71,3 +72,16 @@ def test_a_feedback_model_comes_back_as_it_was_written_also_from_files_with_olde
         np.testing.assert_array_equal(found.item_rows, feedback.item_rows)
         np.testing.assert_array_equal(found.prior_mean, feedback.prior_mean)
         assert (found.noise, found.coefficients, found.n_queries) == (0.25, feedback.coefficients, 7)
+
+
+def test_what_drift_is_compared_with_comes_back_as_it_was_written() -> None:
+    reference = DriftReference.of(np.random.default_rng(0).gamma(2.0, size=(3, 7)), n_feedback_queries=12)
+    decoded_again = decode_tuned(encode_tuned(Tuned(SETTINGS, drift=reference))).drift
+    assert decoded_again == reference
+    assert decoded_again.identity == reference.identity
+
+
+def test_an_index_that_compares_nothing_is_read_and_written_as_before() -> None:
+    content = encode_tuned(Tuned(SETTINGS))
+    assert "drift" not in json.loads(content)
+    assert decode_tuned(content).drift == DriftReference()

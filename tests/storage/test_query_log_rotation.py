@@ -34,3 +34,28 @@ def test_a_file_that_cannot_be_deleted_is_a_storage_error(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "unlink", refused)
     with pytest.raises(StorageError, match=r"00000001\.jsonl: Permission denied"):
         log.append(searches(1), most=16)
+
+
+@pytest.mark.parametrize("most", [1, 3, 5, 16, 100])
+def test_the_latest_searches_are_the_end_of_all(tmp_path: Path, most: int) -> None:
+    log = FolderQueryLog(tmp_path)
+    log.append(searches(16), most=16)  # two in each file
+    log.forget(["b"], 2)
+    assert log.read_latest(most) == log.read()[-most:]
+
+
+def test_only_the_last_files_are_read_for_the_latest(tmp_path: Path) -> None:
+    log = FolderQueryLog(tmp_path)
+    log.append(searches(16), most=16)
+    log._files()[0].write_text("damaged\n")  # which would be warned of
+    assert len(log.read_latest(14)) == 14
+
+
+def test_drift_is_logged_where_it_is_known_and_older_lines_have_none(tmp_path: Path) -> None:
+    log = FolderQueryLog(tmp_path)
+    known = LoggedSearch(Query("q"), {"a": 1.0}, 1, drift=0.97, drift_reference="1a2b3c4d")
+    log.append([*searches(1), known], most=16)
+    (file,) = log._files()
+    assert file.read_text().count("drift_reference") == 1
+    assert [search.drift for search in log.read()] == [None, 0.97]
+    assert log.read()[1] == known

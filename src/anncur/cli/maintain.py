@@ -39,7 +39,8 @@ def info(
     """Tell what an index is made of, and how well it suits its scorer.
 
     On anchor queries that were held out in tuning: how much adaptive search finds with how many pairs, how much plain
-    re-ranking and the method anncur, and what to use. --plot needs the extra plots.
+    re-ranking and the method anncur, and what to use. From the query log (--log-queries): how many of the latest
+    queries are unlike the anchor queries. --plot needs the extra plots.
 
     Examples:
 
@@ -47,7 +48,8 @@ def info(
     - `anncur info my.anncur --plot recall.png`
     """
     opened = Index.open(index, check=False)
-    described, suitability = opened.info.to_dict(), opened.suitability()
+    found, suitability = opened.info, opened.suitability()
+    described = found.to_dict()
     for of_this_process in ("build_calls", "stability"):
         del described[of_this_process]
     if plot is not None:
@@ -57,11 +59,14 @@ def info(
         print_json({**described, "suitability": suitability.to_dict()})
         return
     out = console()
+    del described["drift"]
     for name, value in described.items():
         out.print(f"{name.removeprefix('n_').replace('_', ' '):>18}  {value}", markup=False, soft_wrap=True)
     show_suitability(out, suitability)
     for line in suitability.advice:
         out.print(f"- {line}", markup=False)
+    if found.drift is not None:
+        out.print(f"- {found.drift.text}", markup=False)
 
 
 def verify(

@@ -38,6 +38,8 @@ from anncur.search.limits import DEFAULT_BUDGET
 from anncur.search.methods import DEFAULT_METHOD, METHODS
 from anncur.storage.files import write_file
 
+UNLIKE = "This query is unlike the anchor queries: less may be found than estimated (`anncur info` tells more)."
+
 
 def search(
     index: IndexArgument,
@@ -211,12 +213,13 @@ def _write(out: Path, answers: Sequence[Hits], method: str) -> None:
 
 
 def _summarise(out: Path, answers: Sequence[Hits], *, as_json: bool) -> None:
-    n_pairs = sum(hits.calls for hits in answers)
+    n_pairs, n_unlike = sum(hits.calls for hits in answers), sum(hits.is_unlike_anchors for hits in answers)
     if as_json:
-        print_json({"out": str(out), "n_queries": len(answers), "calls": n_pairs})
+        print_json({"out": str(out), "n_queries": len(answers), "calls": n_pairs, "n_unlike_anchors": n_unlike})
     else:
         n_queries = f"{len(answers):,} {'query' if len(answers) == 1 else 'queries'}"
         message = f"{out} has the answers to {n_queries}; {_counted(n_pairs)} scored."
+        message += f" {n_unlike:,} of them unlike the anchor queries." if n_unlike else ""
         console().print(message, markup=False, soft_wrap=True)
 
 
@@ -228,6 +231,8 @@ def _show(out: Console, hits: Hits, k: int) -> None:
     cut = ", cut short" if hits.is_partial else ""
     found = "" if hits.estimated_recall is None else f", about {hits.estimated_recall:.0%} of the true top {k} found"
     out.print(f"{_counted(hits.calls)} in {hits.seconds:.2f} s{cut}{found}", style="dim")
+    if hits.is_unlike_anchors:
+        out.print(UNLIKE, style="yellow")
 
 
 def _counted(n_pairs: int) -> str:

@@ -84,14 +84,16 @@ class QueryPosterior:
         vectors = self._vectors(positions)
         return self._covariance(vectors, vectors @ self._whitened.mT)
 
-    def misfit(self, weights: FloatMatrix | None = None) -> FloatVector:
+    def misfit(self, weights: FloatMatrix | None = None, *, n_first: int | None = None) -> FloatVector:
         """The mean squared innovation of each query, drawn towards the 1 that the model expects. (n_queries,)
 
-        `weights` are those of the sides, (n_queries, n_sides); by default 1."""
+        `weights` are those of the sides, (n_queries, n_sides); by default 1. With `n_first`, of as many items that were
+        observed first."""
         weight = 5.0  # observations that the expectation counts for
         sides = np.ones(self._innovations.shape[::2]) if weights is None else weights
-        squares = np.square((self._innovations @ sides[..., None])[..., 0]).sum(axis=1)
-        misfit: FloatVector = (weight + squares) / (weight + self._innovations.shape[1])
+        innovations = self._innovations[:, :n_first]
+        squares = np.square((innovations @ sides[..., None])[..., 0]).sum(axis=1)
+        misfit: FloatVector = (weight + squares) / (weight + innovations.shape[1])
         return misfit
 
     @property

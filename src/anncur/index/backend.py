@@ -92,6 +92,10 @@ class Backend(Protocol):
         """Append to the query log, which holds at most this many searches."""
         ...
 
+    def latest_searches(self, most: int) -> list[LoggedSearch]:
+        """The latest in the query log, at most so many, the oldest first."""
+        ...
+
     def learn(self, *, progress: Progress) -> int:
         """Fit a feedback model to the query log; returns the number of its queries."""
         ...

@@ -61,5 +61,5 @@ def keep_calibration(derived: Derived, before: Tuned) -> Derived:
     """What was derived, with the calibration there was where tuning had no queries to hold out."""
     if derived.tuned.calibration.ks or not before.calibration.ks:
         return derived
-    kept = {name: getattr(before, name) for name in ("curve", "calibration", "rerank_curves")}
+    kept = {name: getattr(before, name) for name in ("curve", "calibration", "rerank_curves", "drift")}
     return replace(derived, tuned=replace(derived.tuned, **kept))

@@ -184,6 +184,9 @@ class FolderBackend:
     def log(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
         self._query_log.append(searches, most=most)
 
+    def latest_searches(self, most: int) -> list[LoggedSearch]:
+        return self._query_log.read_latest(most)
+
     def learn(self, *, progress: Progress) -> int:
         with self._changing():
             version = self.newest()

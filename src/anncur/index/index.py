@@ -50,6 +50,7 @@ from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
 from anncur.search.base import Method
+from anncur.search.drift import MOST_QUERIES, DriftSummary
 from anncur.search.limits import DEFAULT_BUDGET, Limits
 from anncur.search.methods import DEFAULT_METHOD
 from anncur.search.settings import Tuned
@@ -61,10 +62,14 @@ LOG = logging.getLogger("anncur")
 
 @dataclass(frozen=True)
 class IndexInfo(Contents):
-    """What an index is made of. `build_calls` counts the pairs that this object's build asked the scorer for."""
+    """What an index is made of. `build_calls` counts the pairs that this object's build asked the scorer for.
+
+    `drift` tells how unlike the anchor queries the latest queries in the query log were, or where there is none, those
+    that this object has searched for; None where nothing is known of that."""
 
     build_calls: int
     stability: Stability
+    drift: DriftSummary | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -519,7 +524,20 @@ class Index:
         """What this index is made of, and how stable its scorer has been."""
         contents = self._backend.contents()
         fields = {name: getattr(contents, name) for name in Contents.__dataclass_fields__}
-        return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report)
+        return IndexInfo(**fields, build_calls=self._build_calls, stability=self._watch.report, drift=self._drift())
+
+    def _drift(self) -> DriftSummary | None:
+        """Of the query log, each query once, or of this object's searches; what was compared with other queries doesn't
+        count."""
+        logged = [search for search in self._backend.latest_searches(MOST_QUERIES) if search.drift is not None]
+        if not logged and self._searcher.drift_watch.is_empty:
+            return None  # and nothing needs to be loaded
+        reference = self._current().knowledge.posterior.drift_reference()
+        by_text = {each.query.marked_text: each.drift for each in logged if each.drift_reference == reference.identity}
+        drifts = [drift for drift in by_text.values() if drift is not None]
+        if drifts:
+            return DriftSummary.of(drifts, n_reference=reference.n_queries)
+        return self._searcher.drift_watch.summary(reference)
 
     @property
     def loaded(self) -> tuple[int, int]:

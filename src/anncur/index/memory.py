@@ -181,6 +181,9 @@ class MemoryBackend:
     def log(self, searches: Sequence[LoggedSearch], *, most: int) -> None:
         self._query_log.append(searches, most=most)
 
+    def latest_searches(self, most: int) -> list[LoggedSearch]:
+        return self._query_log.read_latest(most)
+
     def learn(self, *, progress: Progress) -> int:
         with self._writing:
             state = self._state

@@ -30,6 +30,7 @@ from anncur.scorers.meter import Meter
 from anncur.scorers.payment import Payments
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Knowledge, Method, QueryBlock
+from anncur.search.drift import DriftReference, DriftWatch
 from anncur.search.limits import Limits
 from anncur.search.loop import Run, expect_noise, explore, n_explored, n_repeated, repeat_best, run_rounds
 from anncur.search.methods import as_method
@@ -113,6 +114,7 @@ class Searcher:
         self._log_settings = log_settings
         self._takes_masks = takes_masks
         self._maps: Cache[ItemMap] = Cache()
+        self.drift_watch = DriftWatch()
 
     def item_map(self, snapshot: Snapshot) -> ItemMap:
         """The map of a version, made once."""
@@ -203,9 +205,11 @@ class Searcher:
                 if again is not None and not meter.n_cached:
                     scorer.noise.observe_again(*again)
             found = partial(_hits, snapshot=snapshot, block=block, method=method, sign=scorer.sign, seconds=seconds)
+            reference = snapshot.knowledge.posterior.drift_reference()
             answers.extend(await payments.waiting.finish(self._answers, runs, found, snapshot, block.explains))
             if self._backend is not None and self._log_settings.log_queries:
-                await self._log(runs, snapshot, payments.waiting)
+                await self._log(runs, snapshot, reference, payments.waiting)
+            self._watch_drift(runs, reference)
         return [run.meter.failure for run in runs if run.meter.failure is not None]
 
     def _answers(
@@ -216,20 +220,25 @@ class Searcher:
             return answers
         return [_with_story(hits, snapshot=snapshot, item_map=self.item_map(snapshot)) for hits in answers]
 
-    async def _log(self, runs: Sequence[Run], snapshot: Searched, waiting: Waiting) -> None:
+    def _watch_drift(self, runs: Sequence[Run], reference: DriftReference) -> None:
+        drifts = {run.meter.query.marked_text: run.drift for run in runs if run.drift is not None}
+        if drifts:
+            self.drift_watch.observe(drifts, reference)
+
+    async def _log(self, runs: Sequence[Run], snapshot: Searched, reference: DriftReference, waiting: Waiting) -> None:
         """Log what was paid for; an answer isn't lost because that fails."""
         try:
-            await waiting.finish(self._write_log, runs, snapshot)
+            await waiting.finish(self._write_log, runs, snapshot, reference.identity)
         except StorageError as error:
             warnings.warn(f"the query log can't be written: {error}", AnncurWarning, stacklevel=5)
 
-    def _write_log(self, runs: Sequence[Run], snapshot: Searched) -> None:
+    def _write_log(self, runs: Sequence[Run], snapshot: Searched, reference: str) -> None:
         assert self._backend is not None, "only an index logs"
         searches = []
-        for meter in (run.meter for run in runs if run.meter.calls):
+        for meter, drift in ((run.meter, run.drift) for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
-            searches.append(LoggedSearch(meter.query, scores, snapshot.version))
+            searches.append(LoggedSearch(meter.query, scores, snapshot.version, drift, reference))
         self._backend.log(searches, most=self._log_settings.log_queries)
 
 
@@ -253,6 +262,7 @@ def _hits(run: Run, *, snapshot: Searched, block: QueryBlock, method: Method, si
         seconds=seconds,
         is_partial=_is_partial(run, block, method, n_items),
         estimated_recall=run.estimated_recall,
+        drift=run.drift,
         trace=() if method.is_exact else tuple(_in_scorers_terms(step, sign) for step in run.trace),
         index_version=snapshot.version,
     )

@@ -9,7 +9,8 @@ A method works on a block of queries at once, so that products over all items ar
 
 The loop pays for each proposal and sends back the exact scores, one vector per query. A method never calls the scorer
 and never sees more budget than there is. It proposes items of `block.candidates(knowledge)` only, which a filter may
-have left. One that can estimate the recall of its answers returns the estimates."""
+have left. One that can estimate the recall of its answers returns the estimates: a sequence of recalls or, where it
+also knows how unlike the anchor queries its queries are, `Estimates`."""
 
 from __future__ import annotations
 
@@ -98,8 +99,16 @@ class Proposal:
     explanation: Explanation | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a method can tell of its answers: a recall and perhaps a drift for each query, NaN where it isn't known."""
+
+    recalls: Sequence[float] = ()
+    drifts: Sequence[float] = ()
+
+
 # a DeadlineError comes out of the yield when time is up; a method that estimates recall may then return estimates
-Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], Sequence[float] | None]
+Rounds: TypeAlias = Generator[Sequence[Proposal], Sequence[FloatVector], Sequence[float] | Estimates | None]
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from anncur.ranking import Round, top_k
 from anncur.scorers.meter import Meter
 from anncur.scorers.noise import agreement
 from anncur.scorers.payment import Payments
-from anncur.search.base import Knowledge, Method, Proposal, QueryBlock
+from anncur.search.base import Estimates, Knowledge, Method, Proposal, QueryBlock
 from anncur.threads import one_blas_thread
 from anncur.tracing import span
 
@@ -31,12 +31,13 @@ AGAIN_PER_K = 2  # items that are scored again for each of the k, where a scorer
 
 @dataclass
 class Run:
-    """One query in the loop: its meter, its rounds so far, whether it was cut short, and its estimated recall."""
+    """One query in the loop: its meter, its rounds so far, whether it was cut short, estimated recall and drift."""
 
     meter: Meter
     trace: list[Round] = field(default_factory=list)
     is_cut: bool = False
     estimated_recall: float | None = None
+    drift: float | None = None
 
     def best(self, k: int, *, least: float | None = None) -> tuple[Positions, FloatVector]:
         """The top k of everything paid for, and its exact scores; without what is below `least`. Where the scorer was
@@ -75,8 +76,9 @@ async def run_rounds(
         await payments.waiting.compute(rounds.cut, error)
     finally:
         rounds.close()
-        for run, estimate in zip(runs, chain(rounds.estimates, repeat(None)), strict=False):
-            run.estimated_recall = None if estimate is None or np.isnan(estimate) else estimate
+        found = (chain(values, repeat(None)) for values in (rounds.estimates.recalls, rounds.estimates.drifts))
+        for run, recall, drift in zip(runs, *found, strict=False):
+            run.estimated_recall, run.drift = _known(recall), _known(drift)
             run.is_cut = run.meter.remaining > 0 and (not rounds.are_finished or run.meter.failure is not None)
 
 
@@ -100,7 +102,7 @@ class _Rounds:
     def __init__(self, method: Method, block: QueryBlock, knowledge: Knowledge) -> None:
         self._rounds = method.rounds(block, knowledge)
         self._knowledge = knowledge
-        self.estimates: Sequence[float] = ()
+        self.estimates = Estimates()
         self.are_finished = False
 
     def begin(self, payments: Payments) -> Sequence[Proposal] | None:
@@ -118,7 +120,8 @@ class _Rounds:
             with one_blas_thread():  # not while the scorer works, which may need more
                 return next(self._rounds) if exact_scores is None else self._rounds.send(exact_scores)
         except StopIteration as end:
-            self.are_finished, self.estimates = True, end.value or ()
+            self.are_finished = True
+            self._end(end.value)
             return None
 
     def cut(self, error: DeadlineError) -> None:
@@ -126,12 +129,21 @@ class _Rounds:
         try:
             self._rounds.throw(error)
         except StopIteration as end:
-            self.estimates = end.value or ()
+            self._end(end.value)
         except DeadlineError:
             pass
 
+    def _end(self, returned: Sequence[float] | Estimates | None) -> None:
+        self.estimates = (
+            returned if isinstance(returned, Estimates) else Estimates(() if returned is None else returned)
+        )
+
     def close(self) -> None:
         self._rounds.close()
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else value
 
 
 def n_repeated(k: int, budget: int, repeats: int) -> int:

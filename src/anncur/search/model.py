@@ -28,6 +28,7 @@ from anncur.item_scores import HeldScores, ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever, embedding_source
 from anncur.retrievers.features import N_FEATURES, Regression, regress, sampled_features
+from anncur.search.drift import DriftReference
 from anncur.search.feedback import LEAST_ANCHORS, FeedbackModel, anchor_residuals, feedback_part
 from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, used_features
 from anncur.search.projection import ItemSource, Projected, fit_projection, projected_model
@@ -115,6 +116,16 @@ class PosteriorModel:
         own, other = self.own_settings(), self.default_settings(retrievers)
         named = replace(own, coefficients=other.coefficients, spreads=other.spreads, level_spread=other.level_spread)
         return named if own.own_share else replace(named, spreads=(), level_spread=0.0)
+
+    @property
+    def n_feedback_queries(self) -> int:
+        """Those that the feedback model was fitted to."""
+        return 0 if self.feedback is None else self.feedback.n_queries
+
+    def drift_reference(self) -> DriftReference:
+        """What surprises are compared with; nothing where it was made without the feedback model, or with another."""
+        found = self.tuned.drift
+        return found if found.n_feedback_queries == self.n_feedback_queries else DriftReference()
 
     def regression(self, retrievers: Sequence[str]) -> Regression:
         """Of exact scores on features of some of the retrievers, over the anchor queries."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from anncur.arrays import NO_POSITIONS, NO_SCORES, Positions
 from anncur.errors import DeadlineError, InputError
 from anncur.numbers import number, whole_number
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
+from anncur.search.base import Estimates, Knowledge, Proposal, QueryBlock, Rounds
+from anncur.search.drift import DriftReference
 from anncur.search.model import PosteriorModel
 from anncur.search.posterior_search import PAIRS_TRIED, PosteriorSearch
 from anncur.search.settings import PosteriorSettings
@@ -62,13 +63,18 @@ class Posterior:
                 "target_recall needs an index that was tuned, with at least 4 anchor queries, or calibrated: call "
                 "index.calibrate(queries), or run `anncur calibrate`"
             )
+        reference = model.drift_reference() if settings == model.settings() else DriftReference()
         prior = model.prior(settings, block.queries)
         noise = block.noise_share if prior.is_scale_free else block.noise
         among = block.candidates(knowledge)
         items = model.item_model(settings).with_noise(noise)
         search = PosteriorSearch(items, prior, len(block.queries), among, engine=model.engine_index(settings))
         active = np.arange(len(block.queries))  # the others have found enough
-        estimates = np.full(len(block.queries), np.nan)
+        recalls, drifts = np.full((2, len(block.queries)), np.nan)
+
+        def estimate() -> None:
+            recalls[active] = search.estimates(calibration, block.k)
+            drifts[active] = search.drifts(reference)
 
         def stop(is_enough: NDArray[np.bool_]) -> None:
             """Continue without the queries that have found enough."""
@@ -82,7 +88,7 @@ class Posterior:
             proposals = search.propose(size)
             if block.min_score is not None and n_rounds >= ROUNDS_TRIED and search.scored.shape[1] >= PAIRS_TRIED:
                 is_enough = search.has_all_above(block.min_score, proposals)
-                estimates[active] = search.estimates(calibration, block.k)
+                estimate()
                 proposals = [proposal for proposal, skip in zip(proposals, is_enough, strict=True) if not skip]
                 stop(is_enough)
                 if not len(active):
@@ -93,15 +99,15 @@ class Posterior:
                 answers = yield _for_all(proposals, active, len(block.queries))
             except DeadlineError:
                 if search.scored.shape[1]:
-                    estimates[active] = search.estimates(calibration, block.k)
+                    estimate()
                 break
             positions = np.stack([proposal.positions for proposal in proposals])
             search.observe(positions, np.stack([answers[row] for row in active.tolist()]))
             if search.scored.shape[1] == block.budget or block.target_recall is not None:
-                estimates[active] = search.estimates(calibration, block.k)
+                estimate()
             if block.target_recall is not None:
                 stop(search.has_enough(calibration, block.k, block.target_recall))
-        return estimates.tolist() if calibration.ks else None
+        return Estimates(recalls.tolist(), drifts.tolist())
 
     def _settings(self, model: PosteriorModel) -> PosteriorSettings:
         """As tuned, but for what was given."""

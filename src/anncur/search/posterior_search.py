@@ -20,6 +20,7 @@ from anncur.factors.posterior import QueryPosterior
 from anncur.ranking import Explanation, top_k
 from anncur.search.base import Proposal, raised
 from anncur.search.calibration import Calibration
+from anncur.search.drift import DriftReference
 from anncur.search.prior import Additive, QueryPrior
 from anncur.search.shortlist import Shortlist, shortlist_size
 from anncur.vectors.base import VectorIndex
@@ -149,22 +150,23 @@ class PosteriorSearch:
         best = (np.take_along_axis(values, places, axis=1) for values in (positions, guesses))
         return [Proposal(*of_query) for of_query in zip(*best, strict=True)], places
 
-    def _scale(self) -> FloatVector:
-        """The spread of each query's scores so far; 1 where the prior knows the scale of scores. (n_queries,)"""
+    def _scale(self, n_first: int | None = None) -> FloatVector:
+        """The spread of each query's scores so far, or of the first ones; 1 where the prior knows the scale of scores.
+        (n_queries,)"""
         if not self._prior.is_scale_free or not self.scored.shape[1]:
             return np.ones(len(self.scored))
-        spread: FloatVector = self.exact_scores.std(axis=1)
+        spread: FloatVector = self.exact_scores[:, :n_first].std(axis=1)
         return np.where(spread > 0, spread, 1.0)
 
-    def _weights(self) -> FloatMatrix:
+    def _weights(self, scale: FloatVector) -> FloatMatrix:
         """Of the sides that are observed, (n_queries, n_sides)."""
         if not self._prior.is_scale_free:
             return np.ones((len(self.scored), 1))
-        return np.stack([np.ones(len(self.scored)), -self._scale()], axis=1)
+        return np.stack([np.ones(len(self.scored)), -scale], axis=1)
 
     def _combined(self) -> FloatMatrix:
         """The posterior means of query vectors and coefficients, (n_queries, width)."""
-        combined: FloatMatrix = (self._posterior.solutions @ self._weights()[..., None])[..., 0]
+        combined: FloatMatrix = (self._posterior.solutions @ self._weights(self._scale())[..., None])[..., 0]
         return combined
 
     def _additive(self, rows: Positions | None = None) -> Additive:
@@ -207,6 +209,13 @@ class PosteriorSearch:
         k = min(k, len(self._among))
         features = self.recall_features(calibration.around(k))
         return calibration.apply(features, k=k, n_scored=self.scored.shape[1])
+
+    def drifts(self, reference: DriftReference) -> FloatVector:
+        """How unlike the queries of the reference these are, (n_queries,); NaN where it can't be known."""
+        n_compared = reference.n_compared(self.scored.shape[1])
+        if not n_compared:
+            return np.full(len(self.scored), np.nan)
+        return reference.drifts(self.surprises(n_compared), n_compared=n_compared)
 
     def has_enough(self, calibration: Calibration, k: int, target: float) -> NDArray[np.bool_]:
         """Which queries have reached a target on average, (n_queries,)."""
@@ -281,8 +290,13 @@ class PosteriorSearch:
         found = -np.sort(-self.exact_scores, axis=1)
         return np.stack([_mean_recall(found, -np.sort(-drawn[:, : n_short[k]], axis=1), k) for k in ks], axis=1)
 
-    def _misfit(self) -> FloatVector:
-        return self._posterior.misfit(self._weights() / self._scale()[:, None])
+    def surprises(self, n_first: int) -> FloatVector:
+        """How far the exact scores that were observed first were from what the model expected of them. (n_queries,)"""
+        return self._misfit(n_first)
+
+    def _misfit(self, n_first: int | None = None) -> FloatVector:
+        scale = self._scale(n_first)
+        return self._posterior.misfit(self._weights(scale) / scale[:, None], n_first=n_first)
 
     def _late_share(self, k: int) -> FloatVector:
         """The share of the best k so far that was scored among the last pairs. (n_queries,)"""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anncur.arrays import FloatVector
 from anncur.retrievers.features import DEFAULT_RETRIEVER_WEIGHT, NamedCoefficients, Regression, scaled
 from anncur.search.calibration import Calibration
+from anncur.search.drift import DriftReference
 from anncur.search.schedule import Schedule
 
 KS = (1, 10, 50, 100)  # that recall is reported for
@@ -121,11 +122,13 @@ class RecallCurve:
 class Tuned:
     """What tuning found: settings (None where there was nothing to tune on), and what they are worth.
 
-    For comparison, `rerank_curves` tell what re-ranking with each retriever would have found for the same queries, and
-    `spectrum` how simple the exact scores are (see `factors/spectrum.py`); an index of an older version has neither."""
+    For comparison, `rerank_curves` tell what re-ranking with each retriever would have found for the same queries,
+    `spectrum` how simple the exact scores are (see `factors/spectrum.py`), `drift` how
+    surprising the exact scores of the same queries were. An index of an older version has none of the three."""
 
     settings: PosteriorSettings | None = None
     curve: RecallCurve = field(default_factory=RecallCurve)
     calibration: Calibration = field(default_factory=Calibration)
     rerank_curves: Mapping[str, RecallCurve] = field(default_factory=dict)
     spectrum: tuple[float, ...] = ()
+    drift: DriftReference = field(default_factory=DriftReference)

@@ -197,6 +197,8 @@ class SearchAnswer(BaseModel):
     seconds: float
     is_partial: bool
     estimated_recall: float | None
+    drift: float | None
+    is_unlike_anchors: bool
     index_version: int | None
     index: str
     is_scored: bool

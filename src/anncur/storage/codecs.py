@@ -11,6 +11,7 @@ import numpy as np
 
 from anncur.errors import DamagedError
 from anncur.search.calibration import Calibration
+from anncur.search.drift import DriftReference
 from anncur.search.feedback import FeedbackModel
 from anncur.search.settings import PosteriorSettings, RecallCurve, Tuned
 from anncur.storage.manifest import FEEDBACK, FEEDBACK_ITEMS
@@ -36,6 +37,8 @@ def encode_tuned(tuned: Tuned) -> bytes:
         record["rerank"] = {name: _curve_record(curve) for name, curve in tuned.rerank_curves.items()}
     if tuned.spectrum:
         record["spectrum"] = tuned.spectrum
+    if tuned.drift.n_pairs:
+        record["drift"] = asdict(tuned.drift)
     return json.dumps(record, sort_keys=True).encode()
 
 
@@ -50,6 +53,7 @@ def decode_tuned(content: bytes) -> Tuned:
             _calibration(record["calibration"]),
             {name: _curve(found) for name, found in record.get("rerank", {}).items()},
             tuple(record.get("spectrum", ())),
+            _drift(record.get("drift")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"what was tuned can't be read: {error}") from error
@@ -78,6 +82,13 @@ def decode_settings(record: dict[str, Any]) -> PosteriorSettings:
 def _calibration(record: dict[str, Any]) -> Calibration:
     stops = tuple(tuple((estimate, calls) for estimate, calls in of_k) for of_k in record["stops"])
     return Calibration(tuple(record["ks"]), tuple(map(tuple, record["weights"])), stops)
+
+
+def _drift(record: dict[str, Any] | None) -> DriftReference:
+    if record is None:  # of an older version
+        return DriftReference()
+    surprises = tuple(map(tuple, record["surprises"]))
+    return DriftReference(tuple(record["n_pairs"]), surprises, record["n_feedback_queries"])
 
 
 def encode_feedback(feedback: FeedbackModel) -> dict[str, bytes]:

@@ -37,11 +37,14 @@ CHECKSUM = 16  # hex digits
 class LoggedSearch:
     """A query, and the exact scores that were paid for, by item id, higher is better.
 
-    `version` is that of the index that was searched."""
+    `version` is that of the index that was searched. `drift` tells how unlike the anchor queries the query was, where
+    that was known, and `drift_reference` names the queries that it was compared with."""
 
     query: Query
     scores: Mapping[str, float]
     version: int
+    drift: float | None = None
+    drift_reference: str = ""
 
 
 class MemoryQueryLog:
@@ -66,6 +69,11 @@ class MemoryQueryLog:
         """All that is logged, the oldest first."""
         with self._changing:
             return _without(self._gone, self._searches)
+
+    def read_latest(self, most: int) -> list[LoggedSearch]:
+        """The latest searches, at most so many, the oldest first, also with items that were removed."""
+        with self._changing:
+            return self._searches[-most:]
 
 
 class FolderQueryLog:
@@ -120,6 +128,19 @@ class FolderQueryLog:
             message = f"{n_damaged} damaged record(s) in {self._folder} were dropped, {len(searches)} are whole"
             warnings.warn(message, DamagedWarning, stacklevel=2)
         return _without(gone, searches)
+
+    def read_latest(self, most: int) -> list[LoggedSearch]:
+        """The latest searches, at most so many, the oldest first, also with items that were removed; of the files, only
+        the last ones are read."""
+        searches: list[LoggedSearch] = []
+        for path in reversed(self._files()):
+            if len(searches) >= most:
+                break
+            with storing(path, 0), contextlib.suppress(FileNotFoundError):  # one that was deleted meanwhile
+                records = [_checked(line) for line in _whole_lines(path.read_bytes(), is_last=True)]
+                found = [_search(record) for record in records if record is not None and "removed" not in record]
+                searches = [*found, *searches]
+        return searches[-most:]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -224,9 +245,12 @@ def _checksum(body: bytes) -> bytes:
 
 def _record(search: LoggedSearch) -> dict[str, Any]:
     query = search.query
-    record = {"query": query.text, "mention": query.mention, "version": search.version, "scores": dict(search.scores)}
+    record: dict[str, Any] = {"query": query.text, "mention": query.mention, "version": search.version}
+    record["scores"] = dict(search.scores)
     if query.embedding is not None:  # nobody could make it again
         record["embedding"] = encode_embedding(halved(query.embedding[None])[0])
+    if search.drift is not None:
+        record |= {"drift": search.drift, "drift_reference": search.drift_reference}
     return record
 
 
@@ -234,4 +258,5 @@ def _search(record: dict[str, Any]) -> LoggedSearch:
     mention = record["mention"]
     embedding = decode_embedding(record.get("embedding"))
     query = Query(record["query"], mention=None if mention is None else tuple(mention), embedding=embedding)
-    return LoggedSearch(query, record["scores"], record["version"])
+    drift, reference = record.get("drift"), record.get("drift_reference", "")  # versions before 0.2 log neither
+    return LoggedSearch(query, record["scores"], record["version"], drift, reference)

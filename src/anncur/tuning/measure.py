@@ -14,6 +14,7 @@ from anncur.item_scores import ItemScores
 from anncur.items import Query
 from anncur.retrievers.base import Retriever
 from anncur.retrievers.features import sampled_features
+from anncur.search.drift import DriftReference
 from anncur.search.model import PosteriorModel
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.settings import RecallCurve, Tuned
@@ -51,4 +52,5 @@ def measure(
         curve=RecallCurve(trial.found_after, int(min(trial.n_scored[-1], scores.n_items))),
         calibration=calibrate(trial.features, trial.recall, trial.n_scored, usable_ks(CALIBRATED_KS, sample)),
         rerank_curves={name: RecallCurve(found, scores.n_items) for name, found in reranked.items()},
+        drift=DriftReference.of(trial.surprises, n_feedback_queries=model.n_feedback_queries),
     )

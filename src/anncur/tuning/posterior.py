@@ -30,6 +30,7 @@ from anncur.retrievers.features import (
     regress,
     sampled_features,
 )
+from anncur.search.drift import DriftReference
 from anncur.search.feedback import LEAST_ANCHORS
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.prior import make_prior
@@ -89,6 +90,7 @@ def tune_posterior(
         calibration=calibrate(trial.features, trial.recall, trial.n_scored, usable_ks(CALIBRATED_KS, bench.sample)),
         rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
         spectrum=spectrum(values for _, values in scores.parts()),
+        drift=DriftReference.of(trial.surprises),
     )
 
 

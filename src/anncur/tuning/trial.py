@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anncur.arrays import FloatMatrix, FloatVector, Positions
+from anncur.search.drift import PAIRS_COMPARED
 from anncur.search.posterior_search import N_RECALL_FEATURES, PosteriorSearch
 from anncur.search.settings import NEVER
 from anncur.tuning.calibration import CALIBRATED_KS
@@ -28,6 +29,7 @@ class Trial:
     n_scored: FloatVector  # pairs at the end of every round
     features: FloatMatrix  # (n_rounds, n_queries, number of calibrated ks, N_RECALL_FEATURES), if asked for
     recall: FloatMatrix  # (n_rounds, n_queries, number of calibrated ks), as it truly was
+    surprises: FloatMatrix  # of the first pairs, (number of `PAIRS_COMPARED` that are reached, n_queries), if asked for
 
 
 def join_trials(trials: Sequence[Trial]) -> Trial:
@@ -37,6 +39,7 @@ def join_trials(trials: Sequence[Trial]) -> Trial:
         trials[0].n_scored,
         np.concatenate([trial.features for trial in trials], axis=1),
         np.concatenate([trial.recall for trial in trials], axis=1),
+        np.concatenate([trial.surprises for trial in trials], axis=1),
     )
 
 
@@ -64,7 +67,15 @@ def run_trial(
         spent[:, np.array(ends) - 1].mean(axis=0),
         np.stack(features) if features else np.empty((0, len(queries), len(ks), N_RECALL_FEATURES)),
         _recall(sample, queries, search.scored, ends, ks) if features else np.empty((0, len(queries), len(ks))),
+        _surprises(search) if features else np.empty((0, len(queries))),
     )
+
+
+def _surprises(search: PosteriorSearch) -> FloatMatrix:
+    """How surprising the first pairs of each query were. (number of `PAIRS_COMPARED` that are reached, n_queries)"""
+    reached = [n_first for n_first in PAIRS_COMPARED if n_first <= search.scored.shape[1]]
+    rows = [search.surprises(n_first) for n_first in reached]
+    return np.stack(rows) if rows else np.empty((0, len(search.scored)))
 
 
 def rerank_found_after(sample: Sample, queries: Positions, retriever_scores: FloatMatrix) -> NDArray[np.int32]:

@@ -12,6 +12,7 @@ export function showSummary(view) {
   const facts = [
     [words.count(answer.calls), `of ${words.counted(nItems, "item")} scored`],
     answer.estimated_recall !== null && [words.percent(answer.estimated_recall), "estimated recall"],
+    answer.is_unlike_anchors && ["unlike", "the anchor queries"],
     [words.count(answer.n_rounds), answer.n_rounds === 1 ? "round" : "rounds"],
     [words.duration(answer.seconds), "in all"],
   ];
