@@ -22,8 +22,9 @@ class AnncurRetriever:
     """Retrieves the items that the index's scorer likes best, as documents with their exact scores.
 
     `index` is an index or the path of one, which is opened when the pipeline warms up; `options` are those of
-    `Index.search`. `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are `calls` (pairs that were scored), `estimated_recall` and
-    `is_partial`; a document's `meta` has the item's metadata and title, and its round under "anncur"."""
+    `Index.search`, and `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are `calls`
+    (pairs that were scored), `estimated_recall` and `is_partial`; a document's `meta` has the item's metadata and title,
+    and its round under "anncur"."""
 
     def __init__(
         self, index: Index | str | Path, *, filters: dict[str, Any] | None = None, **options: Unpack[SearchOptions]
