@@ -36,6 +36,6 @@ def _falling(scores: Sequence[float], is_rising: bool) -> list[float]:
     """Scores of a ranking as float32, each below the one before it."""
     found: list[np.float32] = []
     for score in scores:
-        value = np.float32(-score if is_rising else score)
+        value = np.float32((-score if is_rising else score) + 0.0)  # which is never -0
         found.append(min(value, np.nextafter(found[-1], np.float32(-np.inf))) if found else value)
     return [float(value) for value in found]
