@@ -23,7 +23,7 @@ HEADROOM = 0.8  # share of the bound that is aimed at: the slowest percent is sl
 WAITING_HEADROOM = 0.65  # the same for those who would wait, so that waiting takes no places away
 N_WATCHED = 20  # latest searches that decide about the number of places
 N_LATE = 2  # of these, from which on places are too many
-N_REMEMBERED = 64  # times of searches alone, of each kind, and slopes
+N_REMEMBERED = 64  # times of searches alone, of each kind
 HIGH_QUANTILE = 0.9
 FIRST_PLACES = 2  # before anything is known of how searches slow each other down
 SHORTEST_DOUBT, LONGEST_DOUBT = 0.02, 1.0  # seconds, of which a doubt takes two times as many
@@ -110,20 +110,15 @@ class SlowdownLimit:
         self.max_waiting = max_waiting
         self.max_slowdown = max_slowdown
         self.state = State.CALM
+        self.limit = min(FIRST_PLACES, max_running)  # places that keep searches within the bound, as far as is known
         self._alone = AloneTimes()
-        self._slopes: deque[float] = deque(maxlen=N_REMEMBERED)  # of the slowdown over the searches beside
-        self._learnt: int | None = None  # places, while it was pressed
+        self._has_learnt = False
         self._watched: deque[float] = deque(maxlen=N_WATCHED)  # slowdowns with this number of places
         self._latest: deque[float] = deque(maxlen=N_WATCHED)  # slowdowns of whatever was answered, without waiting
         self._watched_since = -math.inf
         self._busy_at = self._refused_at = -math.inf
         self._too_many, self._n_failed, self._retry_at = max_running + 1, 0, -math.inf
         self._doubt: Doubt | None = None
-
-    @property
-    def limit(self) -> int:
-        """The places that keep searches within the bound, as far as is known."""
-        return self._learnt or self._predicted()
 
     @property
     def places(self) -> int:
@@ -191,8 +186,6 @@ class SlowdownLimit:
         alone, high = self._alone.quantile(done.work, 0.5), self._alone.quantile(done.work, HIGH_QUANTILE)
         if alone and high:
             self._latest.append(done.ran / alone)
-            if done.n_running >= 1.5:
-                self._slopes.append(max(0.0, done.ran / alone - 1) / (done.n_running - 1))
         if self.is_pressed and done.came >= self._watched_since:
             # as long as nothing is known, searches are taken to slow each other down in full
             self._judge(now, (done.waited + done.ran) / high if high else done.n_running)
@@ -252,15 +245,8 @@ class SlowdownLimit:
         return predicted <= MOST_PREDICTED * self.max_slowdown
 
     def _set_limit(self, now: float, limit: int) -> None:
-        self._learnt, self._watched_since = limit, now
+        self.limit, self._watched_since, self._has_learnt = limit, now, True
         self._watched.clear()
-
-    def _predicted(self) -> int:
-        """The places at which searches would take as much longer as is aimed at, by a straight line."""
-        if not self._slopes:
-            return min(FIRST_PLACES, self.max_running)
-        slope = max(quantile(self._slopes, 0.5), 1e-9)
-        return max(1, min(self.max_running, round(1 + min((self._target - 1) / slope, self.max_running))))
 
     @property
     def _target(self) -> float:
@@ -268,7 +254,7 @@ class SlowdownLimit:
 
     @property
     def _knows_nothing(self) -> bool:
-        return self._learnt is None and not self._slopes and not self._latest
+        return not self._has_learnt and not self._latest
 
 
 def quantile(values: Iterable[float], share: float) -> float:
