@@ -4,9 +4,9 @@
 
 The service is a process of its own, `anncur serve` on loopback, and so are its clients. The scorer "gpu" takes 10 ms
 and 0.05 ms for each pair and sleeps, "builtin" is the built-in model on this CPU. Clients send the sample's test
-queries, each the next one when it is answered. For the overload the service has few places and no queue, and requests
-come at three times the rate that it answers with all places taken, whether or not others were answered; accepted ones
-are timed, the others must be 429."""
+queries, each the next one when it is answered. For the overload, requests come at three times the rate that 16 clients
+are answered at, whether or not others were answered; accepted ones are timed, from the first on, and the others must be
+429. The service runs with its default settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ HERE = Path(__file__).parent
 BUDGETS = {"gpu": 200, "builtin": 100}
 SCORERS = {"gpu": "service_scorers:gpu", "builtin": "builtin"}
 N_CLIENTS = 16
-PLACES = {"gpu": 2, "builtin": 2}  # searches at once, where they are to be quick under any load
 N_TURNS = 3
 UNLOADED_SECONDS = 15.0
 OVERLOAD = 3.0
@@ -57,7 +56,7 @@ def measure(part: str, seconds: float, overload_seconds: float) -> Iterator[dict
         with service(part) as (url, _):
             yield from throughput(url, part, seconds)
     if overload_seconds:
-        with service(part, "--max-running", str(PLACES[part]), "--max-waiting", "0") as (url, pid):
+        with service(part) as (url, pid):
             yield shown({"part": part} | overload(url, pid, part, overload_seconds))
 
 
@@ -80,22 +79,31 @@ def last(turns: list[dict[int, dict[str, float]]], n: int) -> dict[str, float]:
 
 def overload(url: str, pid: int, part: str, seconds: float) -> dict[str, Any]:
     """What happens at three times what it can serve."""
-    budget, places = BUDGETS[part], PLACES[part]
-    in_process(closed_loop, url, budget, places, 3.0)  # warm
+    budget = BUDGETS[part]
+    in_process(closed_loop, url, budget, N_CLIENTS, 3.0)  # warm
     unloaded = in_process(closed_loop, url, budget, 1, UNLOADED_SECONDS)
-    capacity = in_process(closed_loop, url, budget, places, UNLOADED_SECONDS)["per_second"]
+    capacity = in_process(closed_loop, url, budget, N_CLIENTS, UNLOADED_SECONDS)["per_second"]
     before = resident_mb(pid)
     found = in_process(open_loop, url, budget, OVERLOAD * capacity, seconds)
+    n_answers = found["accepted"] + found["refused"] + found["other"]
     return {
         "clients": "overload",
-        "places": places,
+        "seconds": seconds,
         "offered_per_second": OVERLOAD * capacity,
         "unloaded_p99_ms": unloaded["p99_ms"],
         "ratio_of_p99": found["p99_ms"] / unloaded["p99_ms"],
+        "share_refused": found["refused"] / n_answers,
         "memory_before_mb": before,
         "memory_after_mb": resident_mb(pid),
+        "places_at_end": places(url),
         **found,
     }
+
+
+def places(url: str) -> float:
+    """The searches that may run at once now."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("anncur_search_places "))
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -117,3 +117,19 @@ pauses = PausingScorer("item17", seconds=6)
 always_raises = FailingScorer("thing")
 locked_out = LockedOutScorer()
 another = ElsewhereAnother()
+
+
+class PickyScorer(HashScorer):
+    """Fails for queries that have the word."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self._word = word
+
+    def score(self, query: anncur.Query, items: Sequence[anncur.Item]) -> list[float]:
+        if self._word in query.text.split():
+            raise ValueError(f"no score for queries with {self._word}")
+        return super().score(query, items)
+
+
+picky = PickyScorer("bad")

@@ -69,6 +69,10 @@ class Overlap:
         self.requests: list[int] = []
         self.is_down = False
 
+    def slow_down(self, latency: float) -> None:
+        """Take this long for each request from now on."""
+        self._latency = latency
+
     def score_pairs(self, pairs: Sequence[Pair]) -> list[float]:
         self.requests.append(len(pairs))
         if self.is_down:

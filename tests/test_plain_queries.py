@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anncur
-from anncur.items import as_query
+from anncur.items import Query, as_query
 from anncur.retrievers.lexical import BM25
 
 IN_C = "what does a[0] mean in C"
@@ -58,3 +58,18 @@ def test_lines_of_a_text_file_are_plain_unless_they_are_marked(tmp_path: Path) -
     file.write_text("small [bat]\n")
     assert list(anncur.read_queries(file)) == [anncur.Query("small [bat]")]
     assert list(anncur.read_queries(file, marked=True)) == [anncur.Query("small bat", mention=(6, 9))]
+
+
+def test_queries_have_the_same_key_only_if_text_and_mention_are_the_same() -> None:
+    alike = [
+        Query("small red [bird]"),
+        Query("small red bird", mention=(10, 14)),
+        Query("[small] red bird", mention=(12, 16)),
+        Query("small red [bird]", mention=(0, 5)),
+        Query("bird] small", mention=(0, 4)),
+        Query("bird] small", mention=(0, 5)),
+        Query("small red bird"),
+    ]
+    assert len({query.key for query in alike}) == len(alike)
+    assert Query("small red bird", "q1").key == Query("small red bird", "q2").key == "small red bird"
+    assert alike[1].key == "small red [bird]", "caches of scores know it by this"

@@ -96,6 +96,13 @@ class Query:
         start, end = self.mention
         return f"{self.text[:start]}[{self.text[start:end]}]{self.text[end:]}"
 
+    @property
+    def key(self) -> str:
+        """What tells this text and mention from all others: the marked text, unless the text has brackets of its own."""
+        if "[" not in self.text and "]" not in self.text:
+            return self.marked_text
+        return f"{self.text}\0{'' if self.mention is None else self.mention}"  # no text holds NUL
+
     def mention_alone(self) -> Query:
         """The mention as a query of its own; the query itself where nothing is marked."""
         if self.mention is None:

@@ -36,11 +36,30 @@ def test_a_query_without_an_id_gets_its_number(tmp_path: Path) -> None:
 
 
 def test_scores_come_back_as_the_same_float32(tmp_path: Path) -> None:
-    scores = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    scores = np.sort(np.random.default_rng(0).normal(size=50).astype(np.float32))[::-1]
     by_id = {str(number): float(score) for number, score in enumerate(scores)}
     write_run(tmp_path / "toy.run", [answer(Query("a"), by_id)], name="toy")
     written = [float(line[4]) for line in fields(tmp_path / "toy.run")]
     np.testing.assert_array_equal(np.array(written, dtype=np.float32), scores)
+
+
+def test_scores_fall_with_the_rank_where_lower_is_better(tmp_path: Path) -> None:
+    answers = [answer(Query("a", "q1"), {"near": 0.5}), answer(Query("b", "q2"), {"near": 1.0, "far": 7.5})]
+    write_run(tmp_path / "toy.run", answers, name="toy")
+    assert [(line[2], line[4]) for line in fields(tmp_path / "toy.run")] == [
+        ("near", "-0.5"),
+        ("near", "-1"),
+        ("far", "-7.5"),
+    ]
+
+
+def test_equal_scores_keep_their_order_for_tools_that_sort_by_score(tmp_path: Path) -> None:
+    write_run(tmp_path / "toy.run", [answer(Query("a"), dict.fromkeys("zyxa", 3.0))], name="toy")
+    lines = fields(tmp_path / "toy.run")
+    scores = np.array([line[4] for line in lines], dtype=np.float32)
+    assert (np.diff(scores) < 0).all()
+    assert [line[2] for line in lines] == list("zyxa")
+    np.testing.assert_allclose(scores, 3.0, rtol=1e-6)
 
 
 def test_answers_without_hits_have_no_lines(tmp_path: Path) -> None:

@@ -138,6 +138,22 @@ def test_answers_are_the_same_whoever_searches_and_in_the_order_of_the_queries(t
     ]
 
 
+def test_a_query_that_fails_costs_no_other_answer_whoever_searches(tmp_path: Path) -> None:
+    build(tmp_path / "here")
+    index = anncur.Index.open(tmp_path / "here", "misbehaving:picky", check=False)
+    queries = [f"something else {number}" for number in range(70)]
+    queries[3], queries[66] = "bad one", "bad another"
+    kept = []
+    for engine in ("local", PicklingEngine()):
+        with pytest.raises(anncur.ScorerError, match="queries with bad") as failure:
+            index.search_many(queries, 5, 30, max_rounds=3, engine=engine)
+        assert isinstance(failure.value.kept, list)
+        kept.append([(hits.query.text, hits.ids) for hits in failure.value.kept])
+    assert kept[0] == kept[1]
+    assert [query for query, found in kept[1] if not found] == ["bad one", "bad another"]
+    assert len(kept[1]) == 70
+
+
 def test_workers_refuse_to_search_another_version_than_the_one_that_the_search_began_with(tmp_path: Path) -> None:
     index = build(tmp_path / "here")
     index.search("something", 5, 20)  # which loads the version

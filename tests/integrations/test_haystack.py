@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import anncur
-from boxes import NEAREST, Pencils
+from boxes import ITEMS, NEAREST, Pencils
 
 pytest.importorskip("haystack", reason="needs haystack-ai; `make test-integrations` installs it")
 
 from haystack import Document, Pipeline
 from haystack.components.builders import PromptBuilder
+from haystack.utils.filters import document_matches_filter
 
 from anncur.integrations.haystack import AnncurRetriever
 
@@ -94,3 +95,24 @@ def test_an_index_is_opened_when_the_pipeline_warms_up_and_options_are_checked_b
         missing.warm_up()
     with pytest.raises(anncur.InputError, match="k must be"):
         AnncurRetriever(tmp_path / "missing.anncur", k=0)
+
+
+FILTERS = {
+    "operator": "NOT",
+    "conditions": [
+        {"field": "meta.size", "operator": ">", "value": 40},
+        {"field": "meta.size", "operator": "!=", "value": 50},
+    ],
+}
+
+
+def test_filters_of_haystack_pass_what_haystack_passes(index: anncur.Index) -> None:
+    passing = {
+        item.id for item in ITEMS if document_matches_filter(FILTERS, Document(id=item.id, meta=dict(item.metadata)))
+    }
+    found = AnncurRetriever(index, k=len(ITEMS), method="exhaustive").run(query="42 pencils", filters=FILTERS)
+    assert set(ids(found["documents"])) == passing
+    made = AnncurRetriever(index, k=len(ITEMS), method="exhaustive", filters=FILTERS).run(query="42 pencils")
+    assert set(ids(made["documents"])) == passing
+    with pytest.raises(anncur.InputError, match="pass one of them"):
+        AnncurRetriever(index, filter={"size": 3}, filters=FILTERS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anncur
-from boxes import NEAREST, Pencils
+from boxes import ITEMS, NEAREST, Pencils
 
 pytest.importorskip("llama_index.core", reason="needs llama-index-core; `make test-integrations` installs it")
 
@@ -16,6 +16,8 @@ from llama_index.core import QueryBundle
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode, NodeWithScore
+from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from anncur.integrations.llama_index import AnncurRetriever
 
@@ -59,3 +61,20 @@ def test_a_query_engine_answers_from_its_nodes(folder: Path) -> None:
     answer = engine.query("42 pencils")
     assert ids(answer.source_nodes) == NEAREST
     assert "a box of 42 pencils" in str(answer)
+
+
+@pytest.mark.parametrize("condition", list(FilterCondition))
+def test_filters_of_llama_index_pass_what_llama_index_passes(index: anncur.Index, condition: FilterCondition) -> None:
+    filters = MetadataFilters(
+        filters=[
+            MetadataFilter(key="size", operator=FilterOperator.GT, value=40),
+            MetadataFilter(key="size", operator=FilterOperator.IN, value=[7, 50]),
+        ],
+        condition=condition,
+    )
+    metadata = {item.id: item.metadata for item in ITEMS}
+    passes = build_metadata_filter_fn(metadata.__getitem__, filters)
+    nodes = AnncurRetriever(index, k=len(ITEMS), method="exhaustive", filters=filters).retrieve("42 pencils")
+    assert set(ids(nodes)) == {item_id for item_id in metadata if passes(item_id)}
+    with pytest.raises(anncur.InputError, match="pass one of them"):
+        AnncurRetriever(index, filter={"size": 3}, filters=filters)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anncur import Index, Query
 from anncur.errors import AnncurWarning, DamagedWarning, InputError
 from anncur.scorers import cache as cache_module
 from anncur.scorers.base import TextPair
@@ -459,3 +460,30 @@ def test_a_scorer_whose_name_others_may_have_is_not_cached_unless_it_is_given_a_
     with pytest.raises(InputError, match="fingerprint='my-scorer-v1'"):
         load_scorer(scorer, cache=tmp_path / "scores.cache")
     assert load_scorer(scorer, cache=tmp_path / "scores.cache", fingerprint="mine").fingerprint == "mine"
+
+
+class Mentions:
+    """Likes queries with a mention."""
+
+    fingerprint = "mentions"
+
+    def score(self, query: Query, items: Any) -> list[float]:
+        return [float(query.mention is not None)] * len(items)
+
+
+def test_a_mention_and_brackets_in_a_text_are_not_each_others_scores(tmp_path: Path) -> None:
+    index = Index.build(["a", "b"], load_scorer(Mentions(), cache=tmp_path / "scores.cache"))
+    plain, marked = Query("small red [bird]"), Query("small red bird", mention=(10, 14))
+    assert index.search(plain).scores == [0.0, 0.0]
+    found = index.search(marked)
+    assert (found.scores, found.cached_calls) == ([1.0, 1.0], 0)
+    assert index.search(plain).cached_calls == index.search(marked).cached_calls == 2
+
+
+def test_scores_that_were_cached_by_marked_text_are_found_again(tmp_path: Path) -> None:
+    cache = ScoreCache(tmp_path / "scores.cache")
+    cache.put("mentions", [("small bird", "a"), ("small [bird]", "a")], [5.0, 7.0])
+    cache.close()
+    index = Index.build(["a"], load_scorer(Mentions(), cache=tmp_path / "scores.cache"))
+    assert index.search("small bird").scores == [5.0]
+    assert index.search(Query("small bird", mention=(6, 10))).scores == [7.0]

@@ -104,3 +104,10 @@ def test_what_storing_rounds_is_no_difference(dtype: str, n_changed: int) -> Non
 def test_a_real_difference_is_noticed_in_half_precision() -> None:
     before, now = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.5, 3.0])
     assert n_different(before, now, lowest=1.0, highest=3.0, dtype="float16") == 1
+
+
+def test_a_mention_and_brackets_in_a_text_are_other_pairs() -> None:
+    watch = StabilityWatch()
+    watch.observe(Query("small red [bird]"), POSITIONS, np.array([1.0, 2.0, 3.0]))
+    watch.observe(Query("small red bird", mention=(10, 14)), POSITIONS, np.array([9.0, 9.0, 9.0]))
+    assert watch.report.n_repeated == 0

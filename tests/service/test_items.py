@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 import anncur
+from anncur.service.served import ServedIndex
 from anncur.service.settings import AccessTokens
 from anncur.storage.files import writer_lock
-from service_worlds import READ, MakeClient, Overlap
+from service_worlds import READ, WRITE, MakeClient, Overlap, serving_in_thread
 
 NEW = {"id": "new", "text": "small red bird of paper", "title": "kite", "metadata": {"colour": "red", "number": 7}}
 
@@ -103,3 +106,37 @@ def test_if_the_scorer_is_down_nothing_is_changed(client: TestClient, scorer: Ov
 def test_items_that_share_an_id_are_refused(client: TestClient) -> None:
     answer = client.post("/v1/items", json={"items": [NEW, NEW]})
     assert answer.status_code == 422
+
+
+def test_a_change_that_takes_too_long_is_given_up_and_resumes_when_it_is_sent_again(
+    make_client: MakeClient, folder: Path, scorer: Overlap
+) -> None:
+    """480 pairs are four requests to the scorer."""
+    client = make_client(max_write_seconds=0.5)
+    items = [{"id": f"new-{number}", "text": f"paper kite {number}"} for number in range(40)]
+    scorer.slow_down(0.3)
+    answer = client.post("/v1/items", json={"items": items})
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:anncur:problem:took-too-long"
+    assert "resume" in answer.json()["detail"]
+    assert "new-1" not in anncur.Index.open(folder, scorer)
+    scorer.slow_down(0.0)
+    paid = sum(scorer.requests)
+    assert client.post("/v1/items", json={"items": items}).status_code == 200
+    assert 0 < sum(scorer.requests) - paid < 40 * 12, "what was scored before isn't paid for again"
+    assert "new-1" in anncur.Index.open(folder, scorer)
+
+
+def test_a_client_that_goes_away_ends_its_change(folder: Path, scorer: Overlap) -> None:
+    """480 pairs would be four requests to the scorer."""
+    items = [{"id": f"new-{number}", "text": f"paper kite {number}"} for number in range(40)]
+    tokens = AccessTokens(READ.encode(), WRITE.encode())
+    with serving_in_thread(ServedIndex.open("things", folder, scorer), tokens=tokens) as url:
+        scorer.slow_down(0.4)
+        n_before = len(scorer.requests)
+        with pytest.raises(httpx.ReadTimeout):
+            headers = {"Authorization": f"Bearer {WRITE}"}
+            httpx.post(f"{url}/v1/items", json={"items": items}, headers=headers, timeout=0.5)
+        time.sleep(2.0)
+    assert 0 < len(scorer.requests) - n_before < 4
+    assert "new-1" not in anncur.Index.open(folder, scorer)

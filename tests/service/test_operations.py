@@ -157,3 +157,13 @@ def test_no_module_of_the_page_makes_html_or_code_of_text() -> None:
 
 def test_a_service_without_a_page_has_none(tmp_path: Path) -> None:
     assert add_page(FastAPI(), tmp_path / "nothing") == frozenset()
+
+
+def test_metrics_show_the_places_and_how_much_searches_slow_each_other_down(make_client: MakeClient) -> None:
+    client = make_client(max_running=3)
+    client.post("/v1/search", json={"query": "bird", "budget": 20})
+    client.post("/v1/search", json={"query": "bird", "budget": 20})
+    lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if line[:1] != "#")
+    assert float(lines["anncur_search_places"]) == 2.0  # a few, until it shows that more are no load
+    assert float(lines["anncur_search_slowdown"]) > 0
+    assert float(lines["anncur_pressed"]) == 0

@@ -215,11 +215,11 @@ def test_a_blocking_scorer_never_blocks_the_service(folder: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_at_three_times_its_capacity_it_refuses_and_stays_quick(folder: Path, tmp_path: Path) -> None:
-    """With a scorer of 10 ms and 0.05 ms a pair, and few places, so that those who get one are served soon."""
-    with running(folder, tmp_path / "log", "--max-running", "2", "--max-waiting", "0", scorer=GPU) as service:
-        _load(service, per_second=20, seconds=2)  # warm
+    """With a scorer of 10 ms and 0.05 ms a pair, and the default settings."""
+    with running(folder, tmp_path / "log", scorer=GPU) as service:
+        _one_after_the_other(service, seconds=1)  # warm
         alone = _one_after_the_other(service, seconds=max(5.0, LOAD_SECONDS / 4))
-        capacity = _saturated(service, 2, seconds=max(3.0, LOAD_SECONDS / 8))
+        capacity = _saturated(service, 16, seconds=max(3.0, LOAD_SECONDS / 8))
         before = service.resident_mb()
         statuses, times = _load(service, per_second=3 * capacity, seconds=LOAD_SECONDS)
         assert set(statuses) == {200, 429}
@@ -252,7 +252,7 @@ def _load(service: RunningService, *, per_second: float, seconds: float) -> tupl
     statuses: list[int] = []
     times: list[float] = []
     lock = threading.Lock()
-    n_requests, n_threads = int(per_second * seconds), 24
+    n_requests, n_threads = int(per_second * seconds), 64
     started = 0.0
 
     def begin() -> None:

@@ -194,3 +194,17 @@ def test_what_was_scored_before_the_scorer_failed_is_the_answer(make_client: Mak
     assert answer.is_scored
     assert answer.is_partial
     assert 0 < answer.calls < 60
+
+
+def test_an_answer_that_would_be_too_large_is_a_problem_that_says_what_to_do(make_client: MakeClient) -> None:
+    client = make_client(max_answer_bytes=600)
+    assert client.post("/v1/search", json={"query": "bird", "k": 2}).status_code == 200
+    for path, body in (("/v1/search", {"query": "bird", "k": 50}), ("/v1/search:batch", {"queries": ["bird"] * 20})):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 422
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"] == "urn:anncur:problem:answer-too-large"
+        assert "smaller k" in answer.json()["detail"]
+    lines = client.post("/v1/search:exhaustive", json={"query": "bird", "k": 50}).text.splitlines()
+    assert '"event":"problem"' in lines[-1]
+    assert "answer-too-large" in lines[-1]

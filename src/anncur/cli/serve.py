@@ -41,9 +41,22 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", help="Searches that may wait for a place; more are refused with 429.")
     ] = 16,
+    max_slowdown: Annotated[
+        float,
+        typer.Option(
+            "--max-slowdown",
+            help="How many times longer than alone a search may take where more come than can be answered; 0 for any.",
+        ),
+    ] = 2.0,
     max_budget: Annotated[int, typer.Option("--max-budget", help="The most pairs that a search may ask for.")] = 10_000,
     max_k: Annotated[int, typer.Option("--max-k", help="The most items that a search may ask for.")] = 1_000,
     max_body_mb: Annotated[float, typer.Option("--max-body-mb", help="The largest body of a request.")] = 8.0,
+    max_answer_mb: Annotated[
+        float, typer.Option("--max-answer-mb", help="The largest answer: items' texts and metadata.")
+    ] = 32.0,
+    max_write_seconds: Annotated[
+        float, typer.Option("--max-write-seconds", help="How long a change of items may take.")
+    ] = 600.0,
     max_exhaustive: Annotated[
         int, typer.Option("--max-exhaustive", help="The most items that an exhaustive search may score; 0 for none.")
     ] = 20_000,
@@ -96,7 +109,10 @@ def serve(
         tokens=tokens,
         max_running=max_running,
         max_waiting=max_waiting,
+        max_slowdown=max_slowdown,
         max_body_bytes=round(max_body_mb * MEGABYTE),
+        max_answer_bytes=round(max_answer_mb * MEGABYTE),
+        max_write_seconds=max_write_seconds,
         max_budget=max_budget,
         max_k=max_k,
         max_exhaustive=max_exhaustive,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from anncur.ranking import Hits
 
 TREC_SUFFIXES = (".trec", ".run")
@@ -19,10 +21,21 @@ def write_run(file: Path, answers: Sequence[Hits], *, name: str) -> None:
 def run_text(answers: Sequence[Hits], *, name: str) -> str:
     """A run: query, Q0, item, rank, score and the name of the run.
 
-    A query without an id gets its number, from 1."""
+    Tools order a run by its scores alone, so that these fall with the rank: they are negated where lower is better, and
+    of equal ones the later is lowered by the last digit of a float32. A query without an id gets its number, from 1."""
     tag = "-".join(name.split())
+    is_rising = any(len(hits) and hits.scores[0] < hits.scores[-1] for hits in answers)
     return "".join(
-        f"{hits.query.id or number} Q0 {hit.id} {rank} {hit.score:.9g} {tag}\n"
+        f"{hits.query.id or number} Q0 {hit.id} {rank} {score:.9g} {tag}\n"
         for number, hits in enumerate(answers, start=1)
-        for rank, hit in enumerate(hits, start=1)
+        for rank, (hit, score) in enumerate(zip(hits, _falling(hits.scores, is_rising), strict=True), start=1)
     )
+
+
+def _falling(scores: Sequence[float], is_rising: bool) -> list[float]:
+    """Scores of a ranking as float32, each below the one before it."""
+    found: list[np.float32] = []
+    for score in scores:
+        value = np.float32((-score if is_rising else score) + 0.0)  # which is never -0
+        found.append(min(value, np.nextafter(found[-1], np.float32(-np.inf))) if found else value)
+    return [float(value) for value in found]

@@ -93,7 +93,7 @@ def read_own(corpus: Path, queries: Path | None = None, qrels: str | None = None
 
 def draw_queries(data: OwnData, n_queries: int, *, seed: int) -> OwnData:
     """At most `n_queries` of the queries at random, and only one of those with the same text."""
-    distinct = list({query.marked_text: place for place, query in enumerate(data.queries)}.values())
+    distinct = list({query.key: place for place, query in enumerate(data.queries)}.values())
     if len(distinct) < LEAST_QUERIES:
         raise InputError(
             f"a benchmark needs at least {LEAST_QUERIES} different queries, got {len(distinct)}; take a file with more"

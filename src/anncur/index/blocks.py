@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anncur.engines.base import Engine, Job, Loader, Report, Spread
-from anncur.errors import InputError
+from anncur.errors import FingerprintError, InputError, ScorerAccessError, ScorerError, SpendCapError
 from anncur.filling import shared_scorer
 from anncur.index.build import keeping
 from anncur.index.searching import SearchRequest, queries_at_once
@@ -24,6 +24,8 @@ from anncur.search.methods import as_method
 
 if TYPE_CHECKING:
     from anncur.index.index import Index
+
+EVERYBODYS = (FingerprintError, ScorerAccessError, SpendCapError)  # errors that no other block would be spared
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,23 @@ def search_blocks(snapshot: Snapshot, request: SearchRequest, reopening: Reopeni
         try:
             engine.run(job)
         finally:
-            answers.extend(hits for unit in job.units for hits in job.found.get(unit, ()))
+            found = [job.found[unit] for unit in job.units if unit in job.found]
+            answers.extend(hits for block in found for hits in block.answers)
+        for block in found:
+            if block.failure is not None:
+                raise block.failure
     return answers
 
 
-class SearchJob(Job[Sequence[Query], list[Hits]]):
+@dataclass(frozen=True)
+class Answered:
+    """The answers to a block of queries, and why the scorer failed for some of them, if it did."""
+
+    answers: list[Hits]
+    failure: ScorerError | None = None
+
+
+class SearchJob(Job[Sequence[Query], Answered]):
     """Searches blocks of queries."""
 
     noun = "block of queries"
@@ -60,7 +74,7 @@ class SearchJob(Job[Sequence[Query], list[Hits]]):
     def __init__(self, snapshot: Snapshot, request: SearchRequest, reopening: Reopening) -> None:
         step = _step(snapshot, request)
         starts = range(0, len(request.queries), step)
-        self.found: dict[int, list[Hits]] = {}
+        self.found: dict[int, Answered] = {}
         self.units = range(len(starts))
         self._blocks = [request.queries[start : start + step] for start in starts]
         self._reopening = reopening
@@ -87,9 +101,9 @@ class SearchJob(Job[Sequence[Query], list[Hits]]):
     def left(self, unit: int) -> int:
         return 0 if unit in self.found else len(self._blocks[unit])
 
-    def finish(self, unit: int, result: list[Hits]) -> None:
+    def finish(self, unit: int, result: Answered) -> None:
         self.found[unit] = result
-        n_answered = sum(map(len, self.found.values()))
+        n_answered = sum(len(block.answers) for block in self.found.values())
         self._request.progress("searching", n_answered, len(self._request.queries))
 
     def describe(self, unit: int) -> str:
@@ -105,10 +119,21 @@ class BlockWorker:
         self._options = options
         self.calls_made = 0
 
-    def __call__(self, payload: Sequence[Query], report: Report) -> list[Hits]:
-        answers = self._index.search_many(payload, **self._options, progress=False)
-        self.calls_made += sum(hits.calls - hits.cached_calls for hits in answers)
-        return answers
+    def __call__(self, payload: Sequence[Query], report: Report) -> Answered:
+        try:
+            block = Answered(self._index.search_many(payload, **self._options, progress=False))
+        except ScorerError as error:
+            block = self._answered(payload, error)
+        self.calls_made += sum(hits.calls - hits.cached_calls for hits in block.answers)
+        return block
+
+    def _answered(self, payload: Sequence[Query], error: ScorerError) -> Answered:
+        """What a block has where the scorer failed for some of its queries; if it failed for all, that is all there is."""
+        kept = error.kept if isinstance(error.kept, list) else []
+        if isinstance(error, EVERYBODYS) or len(kept) < len(payload) or all(hits.is_partial for hits in kept):
+            raise error
+        error.kept = None  # they are sent as the answers
+        return Answered(kept, error)
 
 
 def _open_worker(reopening: partial[Index], version: int, options: dict[str, Any]) -> BlockWorker:

@@ -25,14 +25,14 @@ LEAST_QUERIES = 4  # fewer tell nothing about others
 
 def check_calibration_queries(queries: Sequence[Query], snapshot: Snapshot) -> list[Query]:
     """The queries to calibrate on, each once; refused where they are too few or known to the index already."""
-    anchors = {query.marked_text for query in snapshot.anchor_queries}
-    known = [query.marked_text for query in queries if query.marked_text in anchors]
+    anchors = {query.key for query in snapshot.anchor_queries}
+    known = [query.marked_text for query in queries if query.key in anchors]
     if known:
         raise InputError(
             f"estimates of recall are calibrated on queries that the index doesn't know, and {known[0]!r} is one of "
             "its anchor queries; take others"
         )
-    distinct = list({query.marked_text: query for query in queries}.values())
+    distinct = list({query.key: query for query in queries}.values())
     if len(distinct) < LEAST_QUERIES:
         raise InputError(f"calibrating needs at least {LEAST_QUERIES} different queries, got {len(distinct)}")
     return distinct

@@ -53,9 +53,9 @@ def _scored(searches: Sequence[LoggedSearch], snapshot: Snapshot) -> list[Scored
     """Every query once with all of its scores, the newest where they differ; without anchor queries."""
     by_query: dict[str, tuple[Query, dict[str, float]]] = {}
     for search in searches:
-        by_query.setdefault(search.query.marked_text, (search.query, {}))[1].update(search.scores)
+        by_query.setdefault(search.query.key, (search.query, {}))[1].update(search.scores)
     for query in snapshot.anchor_queries:
-        by_query.pop(query.marked_text, None)
+        by_query.pop(query.key, None)
     by_query = _with_retriever_scores(by_query, snapshot)
     positions = _positions({item_id for _, scores in by_query.values() for item_id in scores}, snapshot.items)
     scored = []

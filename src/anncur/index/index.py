@@ -157,7 +157,7 @@ class Index:
         check_items(items)
         check_path(path, exact_scores, shard)
         guarded = load_scorer(scorer, cache=cache_file(cache, path))
-        queries = list({query.marked_text: query for query in as_queries(anchor_queries)}.values())
+        queries = list({query.key: query for query in as_queries(anchor_queries)}.values())
         chosen = chosen_retrievers(retrievers, own_embeddings(embeddings, embed_queries))
         watch, calls_before = StabilityWatch(dtype=dtype), guarded.calls_made
         name = scorer_name or guarded.name

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from anncur.errors import InputError
 from anncur.index.filtering import Filter
 from anncur.index.index import Index
+from anncur.integrations.foreign_filters import from_haystack
 from anncur.integrations.searching import Search, SearchOptions, check_options, metadata_of, needed
 from anncur.ranking import Hits
 
@@ -21,13 +22,16 @@ class AnncurRetriever:
     """Retrieves the items that the index's scorer likes best, as documents with their exact scores.
 
     `index` is an index or the path of one, which is opened when the pipeline warms up; `options` are those of
-    `Index.search`. Beside `documents`, the outputs are `calls` (pairs that were scored), `estimated_recall` and
-    `is_partial`; a document's `meta` has the item's metadata and title, and its round under "anncur"."""
+    `Index.search`, and `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are `calls`
+    (pairs that were scored), `estimated_recall` and `is_partial`; a document's `meta` has the item's metadata and title,
+    and its round under "anncur"."""
 
-    def __init__(self, index: Index | str | Path, **options: Unpack[SearchOptions]) -> None:
-        check_options(**options)
+    def __init__(
+        self, index: Index | str | Path, *, filters: dict[str, Any] | None = None, **options: Unpack[SearchOptions]
+    ) -> None:
+        self.options = {**options, **_given(None, None, options.get("filter"), filters)}
+        check_options(**self.options)
         self.index = index
-        self.options = options
         self._search: Search | None = None
 
     def warm_up(self) -> None:
@@ -36,17 +40,27 @@ class AnncurRetriever:
 
     @component.output_types(documents=list[Document], calls=int, estimated_recall=float | None, is_partial=bool)
     def run(
-        self, query: str, k: int | None = None, budget: int | None = None, filter: Filter | None = None
+        self,
+        query: str,
+        k: int | None = None,
+        budget: int | None = None,
+        filter: Filter | None = None,
+        filters: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The best documents for a query; what is given here goes before what the component was made with."""
-        return _outputs(self._opened()(query, **_given(k, budget, filter)))
+        return _outputs(self._opened()(query, **_given(k, budget, filter, filters)))
 
     @component.output_types(documents=list[Document], calls=int, estimated_recall=float | None, is_partial=bool)
     async def run_async(
-        self, query: str, k: int | None = None, budget: int | None = None, filter: Filter | None = None
+        self,
+        query: str,
+        k: int | None = None,
+        budget: int | None = None,
+        filter: Filter | None = None,
+        filters: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The same, for callers that await."""
-        return _outputs(await self._opened().awaited(query, **_given(k, budget, filter)))
+        return _outputs(await self._opened().awaited(query, **_given(k, budget, filter, filters)))
 
     def to_dict(self) -> dict[str, Any]:
         """The component as plain values, for a pipeline's file; its index must be on disk."""
@@ -74,13 +88,19 @@ class AnncurRetriever:
         return self._search
 
 
-def _given(k: int | None, budget: int | None, filter: Filter | None) -> SearchOptions:
+def _given(
+    k: int | None, budget: int | None, filter: Filter | None, filters: dict[str, Any] | None
+) -> SearchOptions:
+    if filter is not None and filters:
+        raise InputError("filter is anncur's and filters are Haystack's; pass one of them")
     given: SearchOptions = {}
     if k is not None:
         given["k"] = k
     if budget is not None:
         given["budget"] = budget
-    if filter is not None:
+    if filters:
+        given["filter"] = from_haystack(filters)
+    elif filter is not None:
         given["filter"] = filter
     return given
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
+from anncur.errors import InputError
 from anncur.index.index import Index
+from anncur.integrations.foreign_filters import from_llama_index
 from anncur.integrations.searching import FACTS, Search, SearchOptions, metadata_of, needed
 from anncur.ranking import Hits
 
@@ -13,21 +15,28 @@ with needed("llama-index-core"):
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.vector_stores import MetadataFilters
 
 
 class AnncurRetriever(BaseRetriever):
     """Retrieves the items that the index's scorer likes best, as nodes with their exact scores.
 
-    `index` is an index or the path of one, `options` are those of `Index.search`. A node has the item's id, text, title
-    and metadata, and under "anncur" of its metadata the round and what the search cost, which no model is shown."""
+    `index` is an index or the path of one, `options` are those of `Index.search`; `filters` are LlamaIndex's own, in the
+    place of `filter`. A node has the item's id, text, title and metadata, and under "anncur" of its metadata the round and
+    what the search cost, which no model is shown."""
 
     def __init__(
         self,
         index: Index | str | Path,
         *,
+        filters: MetadataFilters | None = None,
         callback_manager: CallbackManager | None = None,
         **options: Unpack[SearchOptions],
     ) -> None:
+        if filters is not None:
+            if options.get("filter") is not None:
+                raise InputError("filter is anncur's and filters are LlamaIndex's; pass one of them")
+            options["filter"] = from_llama_index(filters)
         self._search = Search(index, **options)
         super().__init__(callback_manager=callback_manager)
 

@@ -159,7 +159,7 @@ class _Pace:
 
 def _distinct(queries: Iterable[QueryLike]) -> list[Query]:
     """Queries without repeated ones, as in a build."""
-    found = list({query.marked_text: query for query in as_queries(queries)}.values())
+    found = list({query.key: query for query in as_queries(queries)}.values())
     if len(found) < LEAST_TEST:
         raise InputError(
             f"a plan needs at least {LEAST_TEST} different queries to measure with, got {len(found)}; pass some that "

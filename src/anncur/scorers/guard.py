@@ -29,7 +29,7 @@ from anncur.errors import (
 )
 from anncur.items import Item, Query
 from anncur.scorers.answers import checked_scores, described_pairs
-from anncur.scorers.base import Pair, PairScorer, Scorer, text_pairs
+from anncur.scorers.base import Pair, PairScorer, Scorer
 from anncur.scorers.cache import ScoreCache
 from anncur.scorers.collector import Order, Room
 from anncur.scorers.limits import Shared
@@ -187,7 +187,7 @@ class GuardedScorer:
         """The exact scores that the cache has, higher is better."""
         if self.cache is None or not pairs:
             return [None] * len(pairs)
-        found = self.cache.get(self.fingerprint, text_pairs(pairs))
+        found = self.cache.get(self.fingerprint, _keys(pairs))
         return [None if score is None else self.sign * score for score in found]
 
     def prepare(self, items: Sequence[Item]) -> list[bytes]:
@@ -224,7 +224,7 @@ class GuardedScorer:
             self._shared.pace.observe(len(pairs), time.perf_counter() - started)
         self._shared.noise.observe(found)
         if self.cache is not None:
-            await waiting.finish(self.cache.put, self.fingerprint, text_pairs(pairs), found.tolist())
+            await waiting.finish(self.cache.put, self.fingerprint, _keys(pairs), found.tolist())
         return self.sign * found
 
     def _asking(self, pairs: Sequence[Pair]) -> tuple[Any, ...]:
@@ -282,6 +282,11 @@ def _loaded_again(
 ) -> GuardedScorer:
     """What a pickled scorer becomes that has a name."""
     return load().with_rules(rules, fingerprint=fingerprint, cache=cache)
+
+
+def _keys(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+    """What tells pairs apart, for a cache: a scorer may read a mention otherwise than brackets in a text."""
+    return [(query.key, item.full_text) for query, item in pairs]
 
 
 def _seconds_left(deadline: Deadline | None) -> float:

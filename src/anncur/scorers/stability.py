@@ -58,7 +58,7 @@ class StabilityWatch:
         """Take in the scores that one search has paid for; the scores then and now of pairs that came again.
 
         In another version of an index, positions mean other items."""
-        key = (version, query.marked_text)
+        key = (version, query.key)
         with self._lock:
             self._lowest = min(self._lowest, float(exact_scores.min(initial=np.inf)))
             self._highest = max(self._highest, float(exact_scores.max(initial=-np.inf)))

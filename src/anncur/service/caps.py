@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from anncur.search.limits import DEFAULT_BUDGET
-from anncur.service.problems import INVALID, ProblemError
+from anncur.service.answers import as_json
+from anncur.service.problems import ANSWER_TOO_LARGE, INVALID, ProblemError
 from anncur.service.schemas import BatchBody, Options
-from anncur.service.settings import DEEPEST_FILTER, LARGEST_FILTER, ServiceSettings
+from anncur.service.settings import DEEPEST_FILTER, LARGEST_FILTER, MEGABYTE, ServiceSettings
 
 MOST_BATCH_PAIRS = 100_000
 
@@ -45,9 +46,26 @@ def check_exhaustive(n_items: int, settings: ServiceSettings) -> None:
         raise invalid("method", message)
 
 
+def check_answers(answers: Sequence[dict[str, Any]], settings: ServiceSettings) -> None:
+    """Refuse to send texts and metadata of more characters than an answer may have bytes."""
+    most = settings.max_answer_bytes
+    n_bytes = sum(_size(hit) for answer in answers for hit in answer["hits"])
+    if n_bytes > most:
+        raise ProblemError(
+            ANSWER_TOO_LARGE,
+            f"its items have {n_bytes / MEGABYTE:.1f} MB, and at most {most / MEGABYTE:.1f} are sent; ask for a smaller k, or "
+            "for fewer queries at once",
+        )
+
+
 def invalid(field: str, message: str) -> ProblemError:
     """The problem of one field."""
     return ProblemError(INVALID, f"{field} {message}", errors=[{"field": field, "message": message}])
+
+
+def _size(hit: dict[str, Any]) -> int:
+    metadata = len(as_json(hit["metadata"])) if hit["metadata"] else 0
+    return len(hit["id"]) + len(hit["title"]) + len(hit["text"]) + metadata
 
 
 def _depths(value: Any) -> Iterator[int]:

@@ -67,9 +67,17 @@ class Metrics:
 
     def watch(self, admission: Admission, indexes: ServedIndexes) -> None:
         """Report what these are like when it is asked for."""
+        limit = admission.limit
         for name, text, read in (
             ("anncur_running_searches", "Searches that run now.", lambda: admission.n_running),
             ("anncur_waiting_searches", "Searches in the queue.", lambda: admission.n_waiting),
+            ("anncur_search_places", "Searches that may run at once.", lambda: admission.places),
+            (
+                "anncur_search_slowdown",
+                "How many times longer than alone the latest searches ran, their 90th percentile; 0 if unknown.",
+                lambda: 0.0 if limit is None else limit.slowdown,
+            ),
+            ("anncur_pressed", "1 while requests are more than can be answered.", lambda: limit is not None and limit.is_pressed),
         ):
             _gauge(name, text, read, self.registry)
         self.registry.register(_OfIndexes(indexes))

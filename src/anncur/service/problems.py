@@ -10,6 +10,7 @@ from typing import Any
 
 from anncur.errors import (
     AnncurError,
+    DeadlineError,
     InputError,
     LockedError,
     ScorerBusyError,
@@ -50,10 +51,12 @@ TOO_LARGE = Kind("too-large", 413, "The request is too large")
 MEDIA = Kind("unsupported-media-type", 415, "The body must be JSON")
 WRONG_HOST = Kind("wrong-host", 421, "This service doesn't go by that name")
 INVALID = Kind("invalid-request", 422, "The request breaks a rule")
+ANSWER_TOO_LARGE = Kind("answer-too-large", 422, "The answer would be too large")
 LARGE_HEADERS = Kind("headers-too-large", 431, "The headers are too large")
 TOO_BUSY = Kind("too-busy", 429, "All places are taken")
 INTERNAL = Kind("internal", 500, "Something went wrong here")
 SCORER_FAILED = Kind("scorer-failed", 503, "The scorer can't be had")
+TOOK_TOO_LONG = Kind("took-too-long", 503, "The change took too long")
 STORAGE_FAILED = Kind("storage-failed", 503, "The index can't be read or written")
 DRAINING = Kind("shutting-down", 503, "The service is shutting down")
 
@@ -96,6 +99,9 @@ def problem_of(error: AnncurError) -> ProblemError:
     if isinstance(error, ScorerError):
         wait = error.retry_after if isinstance(error, ScorerBusyError) else None
         return ProblemError(SCORER_FAILED, "the log of the service tells more", retry_after=wait or 5)
+    if isinstance(error, DeadlineError):
+        detail = "nothing was changed, and what was scored is kept: send the same again to resume, or fewer items at once"
+        return ProblemError(TOOK_TOO_LONG, detail, retry_after=1)
     if isinstance(error, StorageError):
         return ProblemError(STORAGE_FAILED, "the log of the service tells more")
     return ProblemError(INTERNAL, "the log of the service tells more")

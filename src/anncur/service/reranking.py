@@ -17,6 +17,7 @@ from anncur.service import schemas
 from anncur.service.answers import JsonAnswer
 from anncur.service.bodies import StrictRoute
 from anncur.service.documented import problems
+from anncur.service.limiting import Work
 from anncur.service.searches import while_connected
 from anncur.service.served import ServedIndex
 from anncur.service.state import exchange_of, service_of
@@ -74,7 +75,7 @@ async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -
 async def _ranked(request: Request, index: ServedIndex, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Places and scores of texts, best first; of equal ones, the first."""
     exchange_of(request).facts |= {"index": index.name, "calls": len(texts)}
-    async with service_of(request).searches.place():
+    async with service_of(request).searches.place(Work((index.name, "rerank"), len(texts))):
         scores = await while_connected(request, index.score(Query(query), texts))
     return sorted(enumerate(scores), key=lambda each: -each[1])
 

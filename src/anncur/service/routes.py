@@ -18,6 +18,7 @@ from anncur.service.caps import check_exhaustive, check_filter, check_options
 from anncur.service.documented import problems
 from anncur.service.metrics import MEDIA_TYPE
 from anncur.service.problems import DRAINING, ProblemError
+from anncur.service.served import Change
 from anncur.service.searches import Check, LinesAnswer, Searching, query_of, while_connected
 from anncur.service.settings import LONGEST_ID, LONGEST_QUERY, MOST_MAPPED, MOST_QUERIES
 from anncur.service.state import exchange_of, service_of
@@ -77,7 +78,7 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
     check_filter(body.filter)
     check_exhaustive(index.reader.loaded[1], service.settings)
     exchange_of(request).facts |= {"index": index.name, "search_method": "exhaustive", "k": body.k}
-    lines = Check(index, body, query_of(body)).lines(service.settings.max_exhaustive)
+    lines = Check(index, body, query_of(body), service.settings).lines()
     return LinesAnswer(lines, service.checks.place(), exchange_of(request).id)
 
 
@@ -127,12 +128,22 @@ async def map_items(
     },
 )
 async def upsert_items(body: schemas.UpsertBody, request: Request) -> Response:
-    """Add items, or replace those of the same ids. When it is answered, they are on disk and found by searches."""
+    """Add items, or replace those of the same ids. When it is answered, they are on disk and found by searches.
+
+    Closing the connection ends it, unless it is done by then; the same request again resumes."""
     service = service_of(request)
     index = service.indexes.named(body.index)
     items = [Item(each.id, each.text, each.title, each.metadata) for each in body.items]
-    async with service.writes.place():
-        version = await index.upsert(items)
+    change = Change(service.settings.max_write_seconds)
+
+    async def changed() -> int:
+        async with service.writes.place():
+            return await index.upsert(items, change)
+
+    try:
+        version = await while_connected(request, changed())
+    finally:
+        change.give_up()  # where the client has gone away
     exchange_of(request).facts |= {"index": index.name, "items": len(items), "index_version": version}
     return JsonAnswer({"index": index.name, "index_version": version, "upserted": len(items)})
 

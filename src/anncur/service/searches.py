@@ -22,11 +22,13 @@ from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
 from anncur.search.limits import DEFAULT_BUDGET
 from anncur.service.access_log import LOG
 from anncur.service.answers import NDJSON, as_json
-from anncur.service.caps import check_exhaustive
+from anncur.service.caps import check_answers, check_exhaustive
 from anncur.service.edge import ClientGoneError
-from anncur.service.problems import problem_of
+from anncur.service.limiting import Work
+from anncur.service.problems import ProblemError, problem_of
 from anncur.service.schemas import ExhaustiveBody, Options, SearchBody
 from anncur.service.served import ServedIndex
+from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
 from anncur.waiting import AWAITING
 
@@ -91,7 +93,7 @@ class Searching:
     ) -> list[dict[str, Any]]:
         exchange = exchange_of(self.request)
         self._describe(queries)
-        async with self.service.searches.place() as waited:
+        async with self.service.searches.place(self._work(len(queries))) as waited:
             self.service.metrics.waited(waited)
             started = time.perf_counter()
             deadline_ms = self.body.deadline_ms
@@ -102,12 +104,21 @@ class Searching:
             except ScorerError as error:
                 answers = await self._without_scorer(queries, error)
             timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - started)}
+        check_answers(answers, self.service.settings)
         exchange.facts |= {
             "calls": sum(answer["calls"] for answer in answers),
             "waiting_ms": round(timings["waiting_ms"], 1),
             "index_version": answers[0]["index_version"],
         }
         return [{**answer, "index": self.index.name, "timings": timings} for answer in answers]
+
+    def _work(self, n_queries: int) -> Work:
+        """What it will take: pairs, less where a target or a deadline ends it."""
+        body = self.body
+        kind = (self.index.name, body.method, body.target_recall is not None, body.deadline_ms is not None)
+        n_items = self.index.reader.loaded[1]
+        n_pairs = n_items if body.method == "exhaustive" else self._budget() or self._max_budget() or n_items
+        return Work(kind, n_queries * min(n_pairs, n_items))
 
     def _options(self, deadline_ms: float | None) -> dict[str, Any]:
         body = self.body
@@ -198,16 +209,19 @@ class Check:
     index: ServedIndex
     body: ExhaustiveBody
     query: Query
+    settings: ServiceSettings
     _reports: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
 
-    async def lines(self, most: int) -> AsyncIterator[dict[str, Any]]:
+    async def lines(self) -> AsyncIterator[dict[str, Any]]:
         """Progress, and then the answer."""
-        task = asyncio.create_task(self._search(most))
+        task = asyncio.create_task(self._search(self.settings.max_exhaustive))
         task.add_done_callback(lambda _: self._reports.put_nowait(None))
         try:
             while (report := await self._reports.get()) is not None:
                 yield report
-            yield {"event": "answer", **task.result().to_dict(), "index": self.index.name}
+            answer = task.result().to_dict()
+            check_answers([answer], self.settings)
+            yield {"event": "answer", **answer, "index": self.index.name}
         finally:
             task.cancel()
 
@@ -240,9 +254,10 @@ async def _written(lines: AsyncIterator[dict[str, Any]], request_id: str) -> Asy
     try:
         async for line in lines:
             yield as_json(line) + b"\n"
-    except AnncurError as error:
+    except (AnncurError, ProblemError) as error:
         LOG.warning("an exhaustive search failed: %s", error)
-        yield as_json({"event": "problem", **problem_of(error).body(request_id)}) + b"\n"
+        problem = error if isinstance(error, ProblemError) else problem_of(error)
+        yield as_json({"event": "problem", **problem.body(request_id)}) + b"\n"
 
 
 def _unscored_hit(item: Item) -> dict[str, Any]:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anncur.errors import InputError, UnknownIdError
+from anncur.errors import DeadlineError, InputError, UnknownIdError
 from anncur.index.index import Index
 from anncur.items import Corpus, Item, Query
+from anncur.progress import Progress
 from anncur.scorers.base import ScorerLike
 from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
@@ -26,6 +29,28 @@ from anncur.waiting import AWAITING
 
 BUDGETS = (10, 20, 50, 100, 200, 300, 500)  # of the curve of expected recall
 REFRESH_SECONDS = 2.0
+
+
+class Change:
+    """A change of items under way, which ends early after some seconds of work, or when nobody wants it any more."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Let it end where it is."""
+        self._is_given_up.set()
+
+    def watched(self) -> Progress:
+        """What is called as the work gets on, from now."""
+        end = time.monotonic() + self._seconds
+
+        def check(stage: str, done: int, total: int) -> None:
+            if self._is_given_up.is_set() or time.monotonic() > end:
+                raise DeadlineError(f"a change may take {self._seconds:g} seconds, and this one was given up while {stage}")
+
+        return check
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +75,9 @@ class ServedIndex:
         reader = Index.open(path, shared, refresh_seconds=refresh_seconds)
         return cls(name, reader, Index.open(path, shared, check=False), shared)
 
-    async def upsert(self, items: Sequence[Item]) -> int:
+    async def upsert(self, items: Sequence[Item], change: Change) -> int:
         """Add or replace items; the version that has them, which is on disk and loaded."""
-        return await self._change(lambda: self.writer.upsert(items, progress=False))
+        return await self._change(lambda: self.writer.upsert(items, progress=change.watched()))
 
     async def remove(self, item_id: str) -> tuple[int, bool]:
         """Remove an item; the version without it, and whether it was there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import sys
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from anncur.service.state import Service
 HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
 IDLE_SECONDS = 30  # of a connection between requests
 MOST_CONNECTIONS = 1_000
+SWITCH_SECONDS = 0.001  # that a thread may compute while another one has something to answer
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -45,6 +47,7 @@ def run_app(app: FastAPI, *, host: str, port: int, drain_seconds: float = 30.0) 
         h11_max_incomplete_event_size=LARGEST_HEADERS,
         backlog=MOST_CONNECTIONS,
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     DrainingServer(config, app.state.service).run()
 
 

@@ -65,18 +65,23 @@ class AccessTokens:
 class ServiceSettings:
     """How a service runs.
 
-    `max_running` searches run at once, and `max_waiting` others may wait for their turn; more are refused. Requests
-    have at most `max_body_bytes`, which must have come in within `body_seconds`. `max_budget` and `max_k` may be lower
-    than those of the schemas. An exhaustive check scores at most `max_exhaustive` items. With `fail_open`, first
-    guesses are answered where the scorer fails, unless a request says otherwise. With `raw_relevance`, relevance in
-    Cohere's shape is the score itself, else its logistic function. `log_texts` writes queries into logs.
-    `cors_origins` may read answers in browsers; `hosts` are the names that requests may be addressed to, all if
-    empty."""
+    `max_running` searches run at once, and `max_waiting` others may wait for their turn; more are refused. Where more
+    come than can be answered, fewer are let in, so that none takes longer than `max_slowdown` times as long as alone; 0
+    for no such bound. Answers have at most `max_answer_bytes`, and a change of items is given up after
+    `max_write_seconds`. Requests have at most `max_body_bytes`, which must have come in within `body_seconds`.
+    `max_budget` and `max_k` may be lower than those of the schemas. An exhaustive check scores at most `max_exhaustive`
+    items. With `fail_open`, first guesses are answered where the scorer fails, unless a request says otherwise. With
+    `raw_relevance`, relevance in Cohere's shape is the score itself, else its logistic function. `log_texts` writes
+    queries into logs. `cors_origins` may read answers in browsers; `hosts` are the names that requests may be addressed
+    to, all if empty."""
 
     tokens: AccessTokens = field(default_factory=AccessTokens)
     max_running: int = 16
     max_waiting: int = 16
+    max_slowdown: float = 2.0
     max_body_bytes: int = 8 * MEGABYTE
+    max_answer_bytes: int = 32 * MEGABYTE
+    max_write_seconds: float = 600.0
     body_seconds: float = 20.0
     max_budget: int = MOST_BUDGET
     max_k: int = MOST_K
@@ -90,7 +95,11 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         whole_number("max_running", self.max_running, least=1)
         whole_number("max_waiting", self.max_waiting, least=0)
+        if number("max_slowdown", self.max_slowdown, least=0) and self.max_slowdown <= 1:
+            raise InputError(f"max_slowdown must be above 1, or 0 for no bound, got {self.max_slowdown}")
         whole_number("max_body_bytes", self.max_body_bytes, least=1)
+        whole_number("max_answer_bytes", self.max_answer_bytes, least=1)
+        number("max_write_seconds", self.max_write_seconds, least=0.1)
         number("body_seconds", self.body_seconds, least=0.1)
         whole_number("max_exhaustive", self.max_exhaustive, least=0)
         for name, most in (("max_budget", MOST_BUDGET), ("max_k", MOST_K)):

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from anncur.service.admission import Admission
 from anncur.service.edge import Exchange
+from anncur.service.limiting import SlowdownLimit
 from anncur.service.metrics import Metrics
 from anncur.service.served import ServedIndexes
 from anncur.service.settings import ServiceSettings
@@ -26,7 +27,9 @@ class Service:
     is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.searches = Admission(self.settings.max_running, self.settings.max_waiting)
+        places = (self.settings.max_running, self.settings.max_waiting)
+        slowdown = self.settings.max_slowdown
+        self.searches = Admission(*places, SlowdownLimit(*places, slowdown) if slowdown else None)
         self.checks = Admission(CHECKS_AT_ONCE, 0)
         self.writes = Admission(1, MOST_WRITES_WAITING)
         self.metrics.watch(self.searches, self.indexes)

@@ -43,7 +43,7 @@ class PilotScores:
             scorer.fingerprint,
             scorer.rules.higher_is_better,
             {_digest(item): row for row, item in enumerate(items)},
-            {query.marked_text: column for column, query in enumerate(queries)},
+            {query.key: column for column, query in enumerate(queries)},
             values,
         )
 
@@ -53,7 +53,7 @@ class PilotScores:
         rows = [
             (place, self.items[digest]) for place, item in enumerate(items) if (digest := _digest(item)) in self.items
         ]
-        texts = [query.marked_text for query in queries]
+        texts = [query.key for query in queries]
         columns = [(place, self.queries[text]) for place, text in enumerate(texts) if text in self.queries]
         for place, row in rows:
             for column_place, column in columns:
