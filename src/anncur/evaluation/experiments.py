@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from anncur.errors import InputError
-from anncur.evaluation import distribution, scoreboard
+from anncur.evaluation import cost_rows, distribution, scoreboard
 from anncur.evaluation.rows import Batch, RowFile
 from anncur.evaluation.study import Study
 from anncur.progress import Progress, silent
@@ -16,6 +16,7 @@ Experiment = Callable[[AnyStudy], Iterator[Batch]]
 
 EXPERIMENTS: dict[str, Experiment[Study]] = {
     "scoreboard": scoreboard.scoreboard,
+    "costs": cost_rows.costs,
     "depth": scoreboard.depth,
     "spectrum": distribution.spectrum,
     "histogram": distribution.histogram,
@@ -49,4 +50,4 @@ def choose_experiments(
 
 def splits_by_document(names: Iterable[str]) -> bool:
     """Whether one of these experiments has test queries from documents that no anchor query comes from."""
-    return not {"scoreboard", "depth"}.isdisjoint(names)
+    return not {"scoreboard", "costs", "depth"}.isdisjoint(names)
