@@ -40,7 +40,7 @@ def spread(recall: float) -> list[int]:
 
 
 def pace_row(latency: float, seconds_per_pair: float, n_corpus_items: int = N_ITEMS) -> Row:
-    cell = replace(BOARD, experiment="costs", method="scorer", k=None, n_anchor_queries=None)
+    cell = replace(BOARD, method="scorer", k=None)
     return Row(cell, {"latency": latency, "seconds_per_pair": seconds_per_pair, "n_corpus_items": n_corpus_items})
 
 

@@ -143,7 +143,7 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
 
 def test_the_report_begins_with_a_recommendation_in_the_terms_of_the_user(run: Run) -> None:
     terms = ["--price", "4", "--latency-ms", "50", "--pair-ms", "3", "--queries-served", "2000"]
-    run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard", "--experiment", "costs")
+    run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
     page = Path("out/report.md").read_text()
     assert page.startswith("# What to use for corpus with bench_scorer:score")
     assert "your scorer, 50 ms + 3 ms per pair | a GPU" in page
@@ -159,14 +159,14 @@ def test_what_takes_longer_than_the_minutes_is_drawn_and_a_rerun_draws_the_same(
     Path("bench_scorer.py").write_text(slow)
     items = [{"id": f"i{n}", "text": f"word{n % 13} item{n}"} for n in range(1000)]
     Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    arguments = [*OWN, "--seeds", "1", "--minutes", "0.05", "--experiment", "costs", "--experiment", "spectrum"]
+    arguments = [*OWN, "--seeds", "1", "--minutes", "0.05", "--experiment", "scoreboard"]
     _, messages = run("run", *arguments)
     drawn = cost(messages)
     assert (drawn["n_queries"], drawn["n_items"]) == (40, 200), "1,500 pairs are the least that makes sense"
     again, messages = run("run", *arguments)
     assert again["n_rows"] == 0
     assert cost(messages)["n_missing"] == 0
-    (pace,) = select(select(read_rows(Path("out/rows.jsonl")), experiment="costs"), method="scorer")
+    (pace,) = select(read_rows(Path("out/rows.jsonl")), method="scorer")
     assert pace["n_corpus_items"] == 1000
 
 

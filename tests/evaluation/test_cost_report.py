@@ -37,8 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_begins_with_the_recommendation(folder: Path) -> None:
     lines = (folder / "report.md").read_text().splitlines()
     assert lines[0] == "# What to use for toy with judge"
-    assert lines[2].startswith("**Search with posterior over 100 anchor queries and a budget of 50 pairs")
-    assert '<p class="answer">Search with posterior over 100' in (folder / "report.html").read_text()
+    assert lines[2].startswith("**Search with posterior, 100 anchor queries and a budget of 50 pairs")
+    assert '<p class="answer">Search with posterior, 100' in (folder / "report.html").read_text()
 
 
 def test_the_page_has_seconds_of_all_cost_models_and_dollars(folder: Path) -> None:

@@ -39,29 +39,45 @@ def test_a_gain_within_chance_is_not_worth_another_method() -> None:
 def test_the_default_method_is_recommended_where_it_is_clearly_better() -> None:
     found = reckoned({"rerank bm25": POOR, "posterior, no anchor queries": GOOD, "posterior": GOOD})
     assert recommend(found) == (
-        "Search with posterior without anchor queries and a budget of 200 pairs to find 90% of the scorer's top 10."
+        "Search with posterior, no anchor queries and a budget of 200 pairs to find 90% of the scorer's top 10."
     )
     assert any("Re-ranking bm25, the best retriever here, finds 60% with 500 pairs" in each for each in reasons(found))
-    assert any("Scoring all 1,000 items takes" in reason and "5.0 times as much" in reason for reason in reasons(found))
+    assert any("Scoring all 1,000 items takes" in reason and "5.0 times the cost" in reason for reason in reasons(found))
 
 
 def test_anchor_queries_are_recommended_from_the_number_of_queries_on_where_they_have_paid_off() -> None:
     found = reckoned({"posterior, no anchor queries": GOOD, "posterior, 10 anchor queries": BEST})
     n_queries = 10 * N_ITEMS / (200 - 50)
     assert [stage.n_queries for stage in found.stages] == [1, pytest.approx(n_queries, abs=1)]
-    assert "; from about 67 queries on search with posterior over 10 anchor queries and a budget of 50" in recommend(
-        found
+    assert recommend(found) == (
+        "Search with posterior, 10 anchor queries and a budget of 50 pairs to find 90% of the scorer's top 10, if you "
+        "will serve more than 67 queries; with fewer, take no anchor queries."
     )
-    assert any("have paid for themselves after 67 queries" in reason for reason in reasons(found))
+    shown = list(reasons(found))
+    assert shown[0].startswith("For up to 67 queries, **posterior, no anchor queries** costs the least: 200 pairs")
+    assert shown[1].startswith("From 67 queries on, **posterior, 10 anchor queries** costs the least: 50 pairs")
 
 
-@pytest.mark.parametrize(("n_queries", "wanted"), [(10, "without anchor queries"), (1000, "over 10 anchor queries")])
+@pytest.mark.parametrize(("n_queries", "wanted"), [(10, "no anchor queries"), (1000, "10 anchor queries")])
 def test_the_number_of_queries_that_will_be_served_decides(n_queries: int, wanted: str) -> None:
     offered = {"posterior, no anchor queries": GOOD, "posterior, 10 anchor queries": BEST}
     sentence = recommend(reckoned(offered, Terms(n_queries=n_queries)))
     assert wanted in sentence
     assert f"for the {n_queries:,} queries that you will serve" in sentence
-    assert "from about" not in sentence
+    assert "with fewer" not in sentence
+
+
+def test_a_build_that_pays_off_only_after_very_many_queries_is_not_what_is_recommended() -> None:
+    barely = {50: 0.73, 200: 0.93, 500: 0.98}
+    found = reckoned({"posterior, no anchor queries": GOOD, "posterior": barely})
+    assert found.stages[-1].n_queries > 1000
+    served = reckoned({"posterior, no anchor queries": GOOD, "posterior": barely}, Terms(n_queries=1000))
+    assert served.chosen.line.n_anchor_queries == 0
+
+
+def test_with_fewer_queries_re_ranking_serves_where_it_is_cheaper_then() -> None:
+    found = reckoned({"rerank bm25": GOOD, "posterior, 10 anchor queries": BEST})
+    assert recommend(found).endswith("queries; with fewer, re-rank bm25 with a budget of 200 pairs.")
 
 
 def test_where_no_method_finds_much_everything_is_scored() -> None:
@@ -107,7 +123,7 @@ def test_a_scorer_that_was_given_takes_the_place_of_the_one_that_was_measured() 
 def test_reasons_name_seconds_and_dollars() -> None:
     found = reckoned({"posterior, 10 anchor queries": GOOD}, Terms(price_per_1000=5.0))
     shown = " ".join(reasons(found))
-    assert "takes 200 pairs, 200 ms, $1.00 a query, after a build of 10,000 pairs, 10 s, $50.00" in shown
+    assert "200 pairs (200 ms, $1.00) a query, after a build of 10,000 pairs (10 s, $50.00)" in shown
 
 
 def test_a_reckoning_on_drawn_items_says_so() -> None:

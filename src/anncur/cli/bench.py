@@ -182,10 +182,9 @@ def run(
     Every pair of the queries and items that are drawn is scored once and kept; the cost is shown before scoring begins.
     The run can be stopped at any moment: run the same again, and it resumes. The report begins with one sentence: which
     method to use, with how many anchor queries and which budget, and why. Experiments: `scoreboard` (the recall of
-    every method for every budget, with intervals), `costs` (larger budgets, fewer rounds and the scorer's pace, for
-    what searches cost), `depth` (nDCG@10 and recall by judgements, with --qrels), `spectrum` (how many principal
-    components explain your scorer's scores) and `histogram` (how the scores are distributed). Results are rows in
-    rows.jsonl, and a report in HTML and Markdown with figures.
+    every method for every budget, with intervals, and what it costs), `depth` (nDCG@10 and recall by judgements, with
+    --qrels), `spectrum` (how many principal components explain your scorer's scores) and `histogram` (how the scores
+    are distributed). Results are rows in rows.jsonl, and a report in HTML and Markdown with figures.
 
     Examples:
 

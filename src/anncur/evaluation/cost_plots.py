@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anncur.evaluation.costs import Curve, Line, Offer, Point, Unit
+from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit
 from anncur.evaluation.plots import COLOURS, MARKERS, Style, add_legend, new_panels
 from anncur.evaluation.recommendation import Reckoning
 from anncur.planning.plot import DASHES, OURS
@@ -46,7 +46,7 @@ def draw_total_cost(found: Reckoning) -> Figure:
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     _name_costs(axes, found.unit)
     axes.set_xlabel("queries served")
-    axes.set_ylabel(f"total cost, {found.unit.name}")
+    axes.set_ylabel("time in all" if found.unit.name == SECONDS else f"{found.unit.name} in all")
     axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, all in all")
     axes.grid(alpha=0.3)
     lines, names = axes.get_legend_handles_labels()
@@ -114,8 +114,7 @@ def _last_power(found: Reckoning) -> int:
 
 
 def _label(offer: Offer) -> str:
-    build = f" after {offer.line.build_pairs:,.0f} for the build" if offer.line.n_anchor_queries else ""
-    return f"{offer.line.name}: {offer.need.pairs:,.0f} pairs a query{build}"
+    return f"{offer.line.name}: {offer.need.pairs:,.0f} pairs a query"
 
 
 def _mark_stages(axes: Axes, found: Reckoning) -> None:
@@ -126,7 +125,7 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
         text = f"{stage.offer.line.name}\npays off after {stage.n_queries:,} queries"
         axes.annotate(text, place, xytext=(8, -26), textcoords="offset points", fontsize=9, zorder=6)
-    if found.terms.n_queries:
+    if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)
         axes.annotate(
             f" your {found.terms.n_queries:,} queries",
@@ -138,7 +137,7 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
 
 
 def _name_costs(axes: Axes, unit: Unit) -> None:
-    if unit.name == "seconds":
+    if unit.name == SECONDS:
         low, high = axes.get_ylim()
         ticks = {seconds: name for seconds, name in TIMES.items() if low <= seconds <= high}
         axes.set_yticks(list(ticks), list(ticks.values()))

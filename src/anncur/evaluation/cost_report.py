@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anncur.evaluation.cost_plots import draw_against_costs, draw_total_cost
-from anncur.evaluation.cost_rows import EXPERIMENT
 from anncur.evaluation.costs import (
+    DOLLARS,
     ENDPOINT,
     GPU,
     Line,
@@ -43,8 +43,7 @@ For how many queries the method of a row costs less in all, build included, than
 def cost_sections(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) -> Iterator[Section]:
     """The recommendation for every world and scorer, and below it what that rests on; figures go to the folder."""
     for (world, scorer), of_world in grouped(rows, *WORLD).items():
-        some = last_board([row for row in of_world if row.cell.experiment in ("scoreboard", EXPERIMENT)])
-        found = reckon(some, terms)
+        found = reckon(last_board(select(of_world, experiment="scoreboard")), terms)
         if found is None:
             continue
         name = " with ".join(filter(None, (world, scorer)))
@@ -55,9 +54,8 @@ def cost_sections(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) ->
 
 
 def last_board(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the number of anchor queries that was measured last; those that have none belong to all."""
-    last = [row.cell.n_anchor_queries for row in rows if row.cell.n_anchor_queries is not None][-1:]
-    return [row for row in rows if row.cell.n_anchor_queries in (None, *last)]
+    """The rows with the number of anchor queries that was measured last."""
+    return select(rows, n_anchor_queries=rows[-1].cell.n_anchor_queries) if rows else []
 
 
 def recommendation_section(name: str, found: Reckoning, folder: Path) -> Section:
@@ -107,7 +105,7 @@ def pairs_table(found: Reckoning) -> Exhibit:
 
 def seconds_table(found: Reckoning, units: dict[str, Unit]) -> Exhibit:
     """What the recall takes with every cost model, per query, or 1,000 of them where it is dollars."""
-    names = [f"{title}, {PER:,} queries" if unit.name == "dollars" else title for title, unit in units.items()]
+    names = [f"{title}, {PER:,} queries" if unit.name == DOLLARS else title for title, unit in units.items()]
     rows = [[line.name, *(_shown_need(line, found.recall, unit) for unit in units.values())] for line in found.lines]
     lead = f"Seconds and dollars for {found.recall:.0%} of the scorer's top {found.k}:"
     return Exhibit(lead, ["method", *names], [row for row in rows if set(row[1:]) != {"-"}], SECONDS_NOTE)
@@ -115,7 +113,7 @@ def seconds_table(found: Reckoning, units: dict[str, Unit]) -> Exhibit:
 
 def _shown_need(line: Line, recall: float, unit: Unit) -> str:
     need = line.need(recall, unit)
-    return "-" if need is None else unit.show(unit.of_query(need) * (PER if unit.name == "dollars" else 1))
+    return "-" if need is None else unit.show(unit.of_query(need) * (PER if unit.name == DOLLARS else 1))
 
 
 def break_even_table(found: Reckoning) -> Exhibit:

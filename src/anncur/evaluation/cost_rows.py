@@ -1,56 +1,51 @@
-"""What a reckoning of costs needs beside the scoreboard: larger budgets, fewer rounds, and the scorer's pace.
+"""The scoreboard with what a reckoning of costs needs beside it: larger budgets, fewer rounds, and the scorer's pace.
 
 A scorer that waits makes rounds dear, so that methods which search in rounds are also measured with few of them. Reads
-studies, feeds `costs.py` through rows."""
+studies, feeds `costs.py` through rows, whose `part` tells them from those of the scoreboard itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 from anncur.evaluation.distribution import SCORER
 from anncur.evaluation.protocol import SOUND
 from anncur.evaluation.rows import Batch, Cell, Row
-from anncur.evaluation.scoreboard import Trials, Variant, measure_cells, variants
+from anncur.evaluation.scoreboard import Trials, Variant, measure_cells, scoreboard
 from anncur.evaluation.study import Study
 from anncur.evaluation.worlds import ScoredWorld
 from anncur.search.adacur import Adacur
 from anncur.search.methods import Rerank
 from anncur.search.posterior import Posterior
 
-EXPERIMENT = "costs"
 K = 10
+MORE_PAIRS = "more pairs"
 LARGER_BUDGETS = (1000, 2000, 5000)
 FEWER_ROUNDS = (3, 6)
 
 
-def costs(study: Study) -> Iterator[Batch]:
-    """The scorer's pace; re-ranking and the default method with larger budgets; and searches in few rounds."""
+def scoreboard_with_costs(study: Study) -> Iterator[Batch]:
+    """All methods side by side, and what tells what they cost."""
     if study.world.request_time is not None:
-        yield Batch([study.cell(EXPERIMENT, SCORER)], partial(_request_time, study.world))
-    if K not in study.sizes.ks:
+        columns = {"protocol": SOUND, "n_anchor_queries": study.sizes.n_anchor_queries}
+        yield Batch([study.cell("scoreboard", SCORER, **columns)], partial(_request_time, study.world))
+    yield from scoreboard(study, extend=_extend)
+
+
+def _extend(trials: Trials, variant: Variant, cell: Cell) -> Iterator[Batch]:
+    """Re-ranking and the default method with larger budgets, and searches in few rounds."""
+    sizes, n_items = trials.study.sizes, len(trials.study.world.items)
+    if K not in sizes.ks:
         return
-    trials = Trials(study)
-    for seed in range(study.sizes.n_seeds):
-        columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": study.sizes.n_anchor_queries, "k": K}
-        for name, variant in variants(study, study.sound_split(seed)).items():
-            for max_rounds, budgets in _parts(study, variant).items():
-                part = "" if max_rounds is None else f"{max_rounds} rounds"
-                cells = [study.cell(EXPERIMENT, name, cost=budget, part=part, **columns) for budget in budgets]
-                yield Batch(cells, partial(_measure, trials, variant, max_rounds))
-
-
-def _parts(study: Study, variant: Variant) -> dict[int | None, Sequence[int]]:
-    """The budgets for every limit of rounds."""
-    usual = [budget for budget in study.sizes.budgets if budget > K]
-    larger = [b for b in LARGER_BUDGETS if max(study.sizes.budgets) < b < len(study.world.items)]
-    parts: dict[int | None, Sequence[int]] = {}
+    larger = [budget for budget in LARGER_BUDGETS if max(sizes.budgets) < budget < n_items]
     if isinstance(variant.method, (Posterior, Rerank)) and larger:
-        parts[None] = larger
-    if isinstance(variant.method, (Posterior, Adacur)):
-        parts |= dict.fromkeys(FEWER_ROUNDS, usual)
-    return parts
+        cells = [replace(cell, k=K, cost=budget, part=MORE_PAIRS) for budget in larger]
+        yield Batch(cells, partial(_measure, trials, variant, None))
+    for n_rounds in FEWER_ROUNDS if isinstance(variant.method, (Posterior, Adacur)) else ():
+        usual = [budget for budget in sizes.budgets if budget > K]
+        cells = [replace(cell, k=K, cost=budget, part=f"{n_rounds} rounds") for budget in usual]
+        yield Batch(cells, partial(_measure, trials, variant, n_rounds))
 
 
 def _measure(trials: Trials, variant: Variant, max_rounds: int | None, cells: Sequence[Cell]) -> Iterator[Row]:

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from anncur.evaluation.intervals import measured_methods
+from anncur.evaluation.cost_rows import MORE_PAIRS
+from anncur.evaluation.intervals import measured_parts
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.evaluation.scoreboard import ANNCUR
 from anncur.progress import duration
@@ -24,7 +25,8 @@ BUILD_REQUEST = 100  # pairs in a request of a build
 RERANKING = (f"{Rerank.name} ", "re-rank ")  # how names of methods that re-rank begin
 KNOWN_ROUNDS = {**dict.fromkeys(RERANKING, 1.0), ANNCUR: 2.0}  # of rows that don't have them
 EVERYTHING = "scoring everything"
-MINUTE, HOUR, DAY = 60, 3600, 86400  # seconds
+PAIRS, SECONDS, DOLLARS = "pairs scored", "seconds", "dollars"
+DAY = 86400  # seconds
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,12 @@ class Unit:
 
 def in_pairs() -> Unit:
     """Pairs that are scored."""
-    return Unit("pairs scored", lambda point: point.pairs, float, lambda pairs: f"{pairs:,.0f} pairs")
+    return Unit(PAIRS, lambda point: point.pairs, float, lambda pairs: f"{pairs:,.0f} pairs")
 
 
 def in_seconds(model: CostModel) -> Unit:
     """Seconds with a scorer."""
-    return Unit("seconds", model.seconds, model.build_seconds, show_seconds)
+    return Unit(SECONDS, model.seconds, model.build_seconds, show_seconds)
 
 
 def in_dollars(price_per_1000: float) -> Unit:
@@ -100,7 +102,7 @@ def in_dollars(price_per_1000: float) -> Unit:
     def price(n_pairs: float) -> float:
         return price_per_1000 * n_pairs / 1000
 
-    return Unit("dollars", lambda point: price(point.pairs), price, show_dollars)
+    return Unit(DOLLARS, lambda point: price(point.pairs), price, show_dollars)
 
 
 def show_seconds(seconds: float) -> str:
@@ -133,10 +135,14 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The method with its number of anchor queries; none are mentioned where it could have some."""
-        if self.n_anchor_queries:
-            return f"{self.method}, {self.n_anchor_queries} anchor queries"
-        return f"{self.method}, no anchor queries" if self.is_default else self.method
+        """The method with its number of anchor queries; that it has none is mentioned where it could have some."""
+        has_some = self.n_anchor_queries or self.is_default
+        return f"{self.method}, {self.anchors}" if has_some else self.method
+
+    @property
+    def anchors(self) -> str:
+        """The number of anchor queries."""
+        return f"{self.n_anchor_queries or 'no'} anchor queries"
 
     @property
     def is_everything(self) -> bool:
@@ -183,10 +189,11 @@ def cost_lines(rows: Sequence[Row], *, k: int, value: str = "recall") -> list[Li
     """The lines of one world: all methods by their numbers of anchor queries, and scoring everything last.
 
     `value` is what points have as their recall, such as a metric of the task."""
-    measured = select(measured_methods(rows), k=k)
-    lines = [_line(some, value) for some in grouped(measured, "method", "n_anchor_queries").values()]
-    if not lines:
+    measured = select(measured_parts(rows), k=k)
+    if not measured:
         return []
+    lines = [_line(some, value) for some in grouped(measured, "method", "n_anchor_queries").values()]
+    lines.sort(key=lambda line: (line.is_default, line.is_default and line.n_anchor_queries))
     exhaustive = select(rows, method=Exhaustive.name, k=k)
     highest = mean(exhaustive, value) if exhaustive else 1.0
     everything = Point(distinct(measured, "n_items")[-1], highest, rounds=1.0)
@@ -197,8 +204,10 @@ def _line(rows: Sequence[Row], value: str) -> Line:
     cell, build_pairs = rows[0].cell, _build_pairs(rows)
     n_anchors = round(build_pairs / (cell.n_items or 1))
     method = cell.method.removesuffix(", no anchor queries").removesuffix(f", {n_anchors} anchor queries")
-    curves = [_curve(some, value) for some in grouped(rows, "part").values()]
-    return Line(method, n_anchors, build_pairs, curves, select(rows, part=""))
+    by_part = {part: some for (part,), some in grouped(rows, "part").items()}
+    free = [*by_part.pop("", []), *by_part.pop(MORE_PAIRS, [])]
+    curves = [_curve(some, value) for some in (free, *by_part.values()) if some]
+    return Line(method, n_anchors, build_pairs, curves, free)
 
 
 def _build_pairs(rows: Sequence[Row]) -> float:

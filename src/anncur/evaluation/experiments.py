@@ -15,8 +15,7 @@ AnyStudy = TypeVar("AnyStudy", bound=Study)
 Experiment = Callable[[AnyStudy], Iterator[Batch]]
 
 EXPERIMENTS: dict[str, Experiment[Study]] = {
-    "scoreboard": scoreboard.scoreboard,
-    "costs": cost_rows.costs,
+    "scoreboard": cost_rows.scoreboard_with_costs,
     "depth": scoreboard.depth,
     "spectrum": distribution.spectrum,
     "histogram": distribution.histogram,
@@ -50,4 +49,4 @@ def choose_experiments(
 
 def splits_by_document(names: Iterable[str]) -> bool:
     """Whether one of these experiments has test queries from documents that no anchor query comes from."""
-    return not {"scoreboard", "costs", "depth"}.isdisjoint(names)
+    return not {"scoreboard", "depth"}.isdisjoint(names)

@@ -16,15 +16,12 @@ from anncur.evaluation.costs import (
     Offer,
     Stage,
     Unit,
-    break_even,
     cheapest_stages,
     cost_lines,
     in_dollars,
     in_pairs,
     in_seconds,
     make_offers,
-    show_dollars,
-    show_seconds,
 )
 from anncur.evaluation.distribution import SCORER
 from anncur.evaluation.intervals import Interval, difference, measured_methods, recall_interval
@@ -33,6 +30,7 @@ from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.planning.advice import CLEARLY, ENOUGH
 
 RECALLS = (ENOUGH, 0.8, 0.7, 0.6, 0.5)  # the first that is reached at less than the cost of everything
+MANY_QUERIES = 10_000  # that are served, where nobody tells how many
 YOURS = "your scorer"
 
 
@@ -78,11 +76,15 @@ class Reckoning:
         return next(offer for offer in self.offers if offer.line.is_everything)
 
     @property
+    def place(self) -> int:
+        """Which stage is recommended: that of the queries that will be served, or where nobody knows, of many."""
+        n_queries = self.terms.n_queries or MANY_QUERIES
+        return sum(stage.n_queries <= n_queries for stage in self.stages) - 1
+
+    @property
     def chosen(self) -> Offer:
-        """For as many queries as will be served, or where nobody knows, for ever more."""
-        n_queries = self.terms.n_queries
-        reached = [stage for stage in self.stages if n_queries is None or stage.n_queries <= n_queries]
-        return reached[-1].offer
+        """What is recommended."""
+        return self.stages[self.place].offer
 
     @property
     def best_reranking(self) -> Line | None:
@@ -181,24 +183,44 @@ def recommend(found: Reckoning) -> str:
         return f"{_capital(_use(chosen))} {finds} for the {found.terms.n_queries:,} queries that you will serve."
     if len(stages) == 1 and chosen.line.is_reranking:
         return f"Keep re-ranking: {_use(chosen)} {finds}; nothing else does it for clearly less."
-    if len(stages) == 1:
+    if not found.place:
         return f"{_capital(_use(chosen))} {finds}."
-    first, *others = stages
-    later = ", and ".join(
-        f"from about {_rounded(stage.n_queries):,} queries on {_use(stage.offer)}" for stage in others
-    )
-    return f"{_capital(_use(first.offer))} {finds}; {later}."
+    least = _rounded(stages[found.place].n_queries)
+    return f"{_capital(_use(chosen))} {finds}, if you will serve more than {least:,} queries; with fewer, {_less(found)}."
+
+
+def _less(found: Reckoning) -> str:
+    """What serves for fewer queries than the recommendation is for."""
+    before = [stage.offer.line for stage in found.stages[: found.place]]
+    if before == [line for line in before if line.is_default]:
+        return "take fewer anchor queries, or none" if len(before) > 1 else f"take {before[0].anchors}"
+    return _use(found.stages[0].offer)
 
 
 def reasons(found: Reckoning) -> Iterator[str]:
     """What the recommendation rests on."""
-    for stage in found.stages:
-        yield _costs(found, stage.offer)
+    yield from _stages(found)
     yield from _against_reranking(found)
     yield from _against_everything(found)
     yield from _anchors(found)
     yield from _chance(found)
     yield from _drawn(found)
+
+
+def _stages(found: Reckoning) -> Iterator[str]:
+    """What is the cheapest for how many queries, and what it costs."""
+    stages = found.stages
+    for place, stage in enumerate(stages):
+        following = stages[place + 1].n_queries if place + 1 < len(stages) else None
+        if len(stages) == 1:
+            when = "For any number of queries"
+        elif following is None:
+            when = f"From {_rounded(stage.n_queries):,} queries on"
+        elif not place:
+            when = f"For up to {_rounded(following):,} queries"
+        else:
+            when = f"From {_rounded(stage.n_queries):,} to {_rounded(following):,} queries"
+        yield f"{when}, **{stage.offer.line.name}** costs the least: {_costs(found, stage.offer)}."
 
 
 def _use(offer: Offer) -> str:
@@ -209,9 +231,7 @@ def _use(offer: Offer) -> str:
     budget = f"a budget of {budget_of(offer):,} pairs"
     if line.is_reranking:
         return f"re-rank {_retriever(line)} with {budget}"
-    if line.n_anchor_queries:
-        return f"search with {line.method} over {line.n_anchor_queries} anchor queries and {budget}"
-    return f"search with {line.method} without anchor queries and {budget}"
+    return f"search with {line.method}, {line.anchors} and {budget}"
 
 
 def budget_of(offer: Offer) -> int:
@@ -231,16 +251,22 @@ def _capital(sentence: str) -> str:
 
 def _costs(found: Reckoning, offer: Offer) -> str:
     """What one query takes, and what is paid before the first one."""
-    line, terms = offer.line, found.terms
-    query, build = [f"{offer.need.pairs:,.0f} pairs"], [f"{line.build_pairs:,.0f} pairs"]
-    if found.model is not None and not math.isnan(found.model.seconds(offer.need)):
-        query.append(show_seconds(found.model.seconds(offer.need)))
-        build.append(show_seconds(found.model.build_seconds(line.build_pairs)))
-    if terms.price_per_1000 is not None:
-        query.append(show_dollars(in_dollars(terms.price_per_1000).of_query(offer.need)))
-        build.append(show_dollars(in_dollars(terms.price_per_1000).of_build(line.build_pairs)))
-    before = f", after a build of {', '.join(build)}" if line.n_anchor_queries else ", and no build"
-    return f"**{_capital(line.name)}** takes {', '.join(query)} a query{before}."
+    build_pairs = offer.line.build_pairs
+    query, build = [f"{offer.need.pairs:,.0f} pairs"], [f"{build_pairs:,.0f} pairs"]
+    units = [] if found.model is None else [in_seconds(found.model)]
+    if found.terms.price_per_1000 is not None:
+        units.append(in_dollars(found.terms.price_per_1000))
+    for unit in units:
+        if not math.isnan(unit.of_query(offer.need)):
+            query.append(unit.show(unit.of_query(offer.need)))
+            build.append(unit.show(unit.of_build(build_pairs)))
+    before = f", after a build of {_joined(build)}" if offer.line.n_anchor_queries else ", and nothing to build"
+    return f"{_joined(query)} a query{before}"
+
+
+def _joined(costs: Sequence[str]) -> str:
+    """Pairs, with the other costs of the same in brackets."""
+    return f"{costs[0]} ({', '.join(costs[1:])})" if costs[1:] else costs[0]
 
 
 def _against_reranking(found: Reckoning) -> Iterator[str]:
@@ -253,8 +279,7 @@ def _against_reranking(found: Reckoning) -> Iterator[str]:
         yield f"{ranked} finds {finds:.0%} with {line.most_pairs:,.0f} pairs."
         return
     times = found.unit.of_query(need) / found.chosen.per_query
-    compared = f"{times:.1f} times as much" if times >= 1.05 else "no more"
-    yield f"{ranked} takes {need.pairs:,.0f} pairs: {compared}."
+    yield f"{ranked} takes {need.pairs:,.0f} pairs a query: {times:.1f} times the cost."
 
 
 def _retriever(line: Line) -> str:
@@ -265,24 +290,14 @@ def _against_everything(found: Reckoning) -> Iterator[str]:
     times = found.everything.per_query / found.chosen.per_query
     if found.chosen is not found.everything:
         cost = found.unit.show(found.everything.per_query)
-        yield f"Scoring all {found.n_items:,} items takes {cost} a query: {times:.1f} times as much."
+        yield f"Scoring all {found.n_items:,} items takes {cost} a query: {times:.1f} times the cost."
 
 
 def _anchors(found: Reckoning) -> Iterator[str]:
-    """What anchor queries gain, where they are worth it, and where they aren't."""
-    with_anchors = [offer for offer in found.offers if offer.line.n_anchor_queries]
-    without = [offer for offer in found.worthwhile if not offer.build and offer is not found.everything]
-    for offer in found.worthwhile:
-        if offer.line.n_anchor_queries and without:
-            base = min(without, key=lambda each: each.per_query)
-            number = break_even(offer, base)
-            if number is not None:
-                saves = found.unit.show(base.per_query - offer.per_query)
-                yield (
-                    f"{offer.line.n_anchor_queries} anchor queries save {saves} a query against {base.line.name}, "
-                    f"and have paid for themselves after {_rounded(number):,} queries."
-                )
-    if with_anchors and not any(offer.line.n_anchor_queries for offer in found.worthwhile):
+    """Where anchor queries aren't worth it."""
+    if any(offer.line.n_anchor_queries for offer in found.worthwhile):
+        return
+    if any(offer.line.n_anchor_queries for offer in found.offers):
         yield "Anchor queries gain nothing here that is clear enough to pay for them."
 
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from anncur.errors import InputError
 from anncur.evaluation.cost_report import cost_sections
-from anncur.evaluation.cost_rows import EXPERIMENT as COSTS
 from anncur.evaluation.distribution import MOMENTS, SCORER
 from anncur.evaluation.intervals import Lead, leads, measured_methods, recall_interval
 from anncur.evaluation.judgements import MEASURES
@@ -37,9 +36,9 @@ Tabulate: TypeAlias = Callable[[Sequence[Row]], Iterator[Exhibit]]
 
 def write_report(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) -> list[Path]:
     """Write the report and its figures into a folder; returns the two pages."""
-    known = [row for row in rows if row.cell.experiment in (*TABLES, COSTS)]
+    known = [row for row in rows if row.cell.experiment in TABLES]
     if rows and not known:
-        names = ", ".join((*TABLES, COSTS))
+        names = ", ".join(TABLES)
         raise InputError(f"no rows of {names}; for rows of `anncur bench reproduce` alone pass --claims")
     shown = latest_rows(known)
     pictures = draw_all(FIGURES, shown, folder / "figures")

@@ -82,14 +82,17 @@ class Trials:
     """The trials of a study, of which the last one is kept: an index is as large as its anchor scores."""
 
     def __init__(self, study: Study) -> None:
-        self._study = study
+        self.study = study
         self._made: dict[tuple[int, BuildTrial[Any]], Trial] = {}
 
     def get(self, seed: int, over: BuildTrial[Any] = over_anchors) -> Trial:
         """The trial of a seed."""
         if (seed, over) not in self._made:
-            self._made = {(seed, over): over(self._study, seed)}
+            self._made = {(seed, over): over(self.study, seed)}
         return self._made[seed, over]
+
+
+Extend: TypeAlias = Callable[[Trials, Variant, Cell], Iterator[Batch]]  # of a variant, and a cell without k and cost
 
 
 def variants(study: Study, split: QuerySplit) -> dict[str, Variant]:
@@ -111,7 +114,8 @@ def adaptive_variants(study: Study) -> dict[str, Variant]:
         f"ADACUR from {first.name}": Adacur(retriever=first.name),
         f"AXN, {TRANSDUCTIVE}": Axn(retriever=first.name),
     }
-    if first.item_vectors() is not None and importlib.util.find_spec("torch") is not None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    if study.sizes.has_slow_methods and first.item_vectors() is not None and has_torch:
         methods[f"AXN, {INDUCTIVE}"] = Axn(retriever=first.name, kind=INDUCTIVE)
     methods[Posterior.name] = Posterior()
     return {**{name: Variant(method, over_anchors) for name, method in methods.items()}, **few_anchor_variants(study)}
@@ -124,9 +128,13 @@ def few_anchor_variants(study: Study) -> dict[str, Variant]:
 
 
 def scoreboard(
-    study: AnyStudy, choose: Callable[[AnyStudy, QuerySplit], Mapping[str, Variant]] = variants
+    study: AnyStudy,
+    choose: Callable[[AnyStudy, QuerySplit], Mapping[str, Variant]] = variants,
+    extend: Extend | None = None,
 ) -> Iterator[Batch]:
-    """Every method, k and budget, for several splits by document; exhaustive search once for each, as a check."""
+    """Every method, k and budget, for several splits by document; exhaustive search once for each, as a check.
+
+    `extend` adds batches over the same index."""
     trials = Trials(study)
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": study.sizes.n_anchor_queries}
@@ -140,6 +148,8 @@ def scoreboard(
                 if k < budget and variant.above < budget
             ]
             yield Batch(cells, partial(_measure, trials, variant))
+            if extend is not None:
+                yield from extend(trials, variant, study.cell("scoreboard", name, **columns))
 
 
 def documents(study: Study, experiment: str, **columns: Any) -> Batch:
