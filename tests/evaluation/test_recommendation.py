@@ -42,7 +42,9 @@ def test_the_default_method_is_recommended_where_it_is_clearly_better() -> None:
         "Search with posterior, no anchor queries and a budget of 200 pairs to find 90% of the scorer's top 10."
     )
     assert any("Re-ranking bm25, the best retriever here, finds 60% with 500 pairs" in each for each in reasons(found))
-    assert any("Scoring all 1,000 items takes" in reason and "5.0 times the cost" in reason for reason in reasons(found))
+    assert any(
+        "Scoring all 1,000 items takes" in reason and "5.0 times the cost" in reason for reason in reasons(found)
+    )
 
 
 def test_anchor_queries_are_recommended_from_the_number_of_queries_on_where_they_have_paid_off() -> None:
@@ -73,6 +75,15 @@ def test_a_build_that_pays_off_only_after_very_many_queries_is_not_what_is_recom
     assert found.stages[-1].n_queries > 1000
     served = reckoned({"posterior, no anchor queries": GOOD, "posterior": barely}, Terms(n_queries=1000))
     assert served.chosen.line.n_anchor_queries == 0
+
+
+def test_with_fewer_queries_the_same_method_takes_fewer_anchor_queries() -> None:
+    better = {50: 0.8, 200: 0.94, 500: 0.98}
+    some = {"posterior, 10 anchor queries": better, "posterior": BEST}
+    assert "; with fewer, take 10 anchor queries." in recommend(reckoned(some))
+    assert "; with fewer, take fewer anchor queries, or none." in recommend(
+        reckoned({"posterior, no anchor queries": GOOD, **some})
+    )
 
 
 def test_with_fewer_queries_re_ranking_serves_where_it_is_cheaper_then() -> None:

@@ -123,7 +123,7 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
         place = (stage.n_queries, stage.offer.total(stage.n_queries))
         axes.axvline(stage.n_queries, color="#666666", linewidth=0.8, linestyle=":")
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
-        text = f"{stage.offer.line.name}\npays off after {stage.n_queries:,} queries"
+        text = f"{stage.offer.line.name}:\ncheapest from {stage.n_queries:,} queries on"
         axes.annotate(text, place, xytext=(8, -26), textcoords="offset points", fontsize=9, zorder=6)
     if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)

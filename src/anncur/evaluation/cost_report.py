@@ -28,6 +28,7 @@ from anncur.evaluation.recommendation import NO_TERMS, Reckoning, Terms, reasons
 from anncur.evaluation.rows import Row, distinct, grouped, select
 
 SHOWN_RECALLS = (0.8, 0.9, 0.95)
+MOST_NAMED = 4  # methods in a caption
 PER = 1000  # queries that a price is given for
 COSTS_NOTE = """\
 Pairs are interpolated between the budgets that were measured; "-" where a recall isn't reached with these. Anchor
@@ -64,7 +65,8 @@ def recommendation_section(name: str, found: Reckoning, folder: Path) -> Section
     save_figure(draw_total_cost(found), file)
     reached = {offer.line.name for offer in found.offers}
     missing = [line.name for line in found.lines if line.name not in reached]
-    never = f" Not shown, because they don't find as much: {', '.join(missing)}." if missing else ""
+    named = ", ".join(missing) if len(missing) <= MOST_NAMED else f"{len(missing)} others"
+    never = f" Not shown, because they don't find as much: {named}." if missing else ""
     caption = (
         f"{name}: the build and all queries together, as more queries are served; both axes are logarithmic.{never}"
     )

@@ -186,15 +186,20 @@ def recommend(found: Reckoning) -> str:
     if not found.place:
         return f"{_capital(_use(chosen))} {finds}."
     least = _rounded(stages[found.place].n_queries)
-    return f"{_capital(_use(chosen))} {finds}, if you will serve more than {least:,} queries; with fewer, {_less(found)}."
+    return (
+        f"{_capital(_use(chosen))} {finds}, if you will serve more than {least:,} queries; with fewer, {_less(found)}."
+    )
 
 
 def _less(found: Reckoning) -> str:
     """What serves for fewer queries than the recommendation is for."""
-    before = [stage.offer.line for stage in found.stages[: found.place]]
-    if before == [line for line in before if line.is_default]:
-        return "take fewer anchor queries, or none" if len(before) > 1 else f"take {before[0].anchors}"
-    return _use(found.stages[0].offer)
+    method, before = found.chosen.line.method, [stage.offer for stage in found.stages[: found.place]]
+    if before[-1].line.method != method:
+        return _use(before[-1])
+    counts = [offer.line.n_anchor_queries for offer in before if offer.line.method == method]
+    if len(counts) == 1:
+        return f"take {before[-1].line.anchors}"
+    return "take fewer anchor queries" if min(counts) else "take fewer anchor queries, or none"
 
 
 def reasons(found: Reckoning) -> Iterator[str]:
