@@ -145,3 +145,8 @@ def test_a_reckoning_on_drawn_items_says_so() -> None:
 
 def test_nothing_measured_recommends_nothing() -> None:
     assert reckon(make_rows({})) is None
+
+
+def test_of_methods_that_cost_the_same_the_one_that_finds_more_is_recommended() -> None:
+    found = reckoned({"ADACUR from bm25": {50: 0.92}, "posterior": {50: 0.97}, "ANNCUR": {50: 0.91}})
+    assert found.chosen.line.method == "posterior"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit
-from anncur.evaluation.plots import COLOURS, MARKERS, Style, add_legend, new_panels
+from anncur.evaluation.plots import COLOURS, MARKERS, Style, new_panels
 from anncur.evaluation.recommendation import Reckoning
 from anncur.planning.plot import DASHES, OURS
 
@@ -57,7 +57,7 @@ def draw_total_cost(found: Reckoning) -> Figure:
 def draw_against_costs(lines: Sequence[Line], units: Mapping[str, Unit], label: str) -> Figure | None:
     """What methods find against each unit of cost, a panel for each; of several limits of rounds, the best."""
     searches = [line for line in lines if not line.is_everything]
-    figure, panels = new_panels(len(units), n_lines=len(lines))
+    figure, panels = new_panels(len(units), n_lines=2 * len(lines))
     is_empty = True
     for (title, unit), axes in zip(units.items(), panels, strict=True):
         for line, style in zip(searches, line_looks(searches), strict=True):
@@ -68,13 +68,13 @@ def draw_against_costs(lines: Sequence[Line], units: Mapping[str, Unit], label: 
         _mark_everything(axes, lines, unit)
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log")
-        axes.minorticks_off()
-        _thin_ticks(axes, unit)
+        _put_ticks(axes, unit)
         axes.set_xlabel(f"{unit.name} a query")
         axes.set_ylabel(label)
         axes.set_ylim(-2, 102)
         axes.grid(alpha=0.3)
-    add_legend(figure, panels[0])
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=9)
     return None if is_empty else figure
 
 
@@ -146,9 +146,14 @@ def _name_costs(axes: Axes, unit: Unit) -> None:
         axes.yaxis.set_major_formatter(lambda cost, _: unit.show(cost))
 
 
-def _thin_ticks(axes: Axes, unit: Unit) -> None:
-    axes.xaxis.set_major_formatter(lambda cost, _: unit.show(cost))
-    axes.tick_params(axis="x", labelsize=8)
+def _put_ticks(axes: Axes, unit: Unit) -> None:
+    """At 1, 2 and 5 of every power of ten."""
+    low, high = axes.get_xlim()
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_xticks(shown, [unit.show(tick) for tick in shown], fontsize=8)
+    axes.minorticks_off()
 
 
 def _mark_everything(axes: Axes, lines: Sequence[Line], unit: Unit) -> None:

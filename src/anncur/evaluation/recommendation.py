@@ -147,12 +147,17 @@ def _recall(lines: Sequence[Line], unit: Unit) -> float:
 
 def choose_worthwhile(offers: Sequence[Offer], documents: Sequence[Row]) -> list[Offer]:
     """Offers that are clearly better than all simpler ones: first re-ranking, then the cheapest to build."""
-    simplest_first = sorted(offers, key=lambda offer: (offer.build, not offer.line.is_reranking, offer.per_query))
+    simplest_first = sorted(offers, key=_simplicity)
     chosen: list[Offer] = []
     for offer in simplest_first:
         if offer.line.is_everything or all(_is_clearly_better(offer, other, documents) for other in chosen):
             chosen.append(offer)
     return chosen
+
+
+def _simplicity(offer: Offer) -> tuple[float, bool, float, float]:
+    """The simplest has the least; of those that cost the same, the one that finds more."""
+    return offer.build, not offer.line.is_reranking, offer.per_query, -offer.need.recall
 
 
 def _is_clearly_better(ours: Offer, theirs: Offer, documents: Sequence[Row]) -> bool:
