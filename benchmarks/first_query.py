@@ -214,7 +214,9 @@ def measure_budget(trial: Trial, method: Method, budget: int, cells: Sequence[Ce
         for cell in some:
             found = recalls(answers, exact_scores, cell.k or 1)
             calls = float(np.mean([hits.calls for hits in answers]))
-            values = {"recall": round(float(found.mean()), 6), "calls": calls, "seconds": round(seconds, 6)}
+            rounds = float(np.mean([hits.n_rounds for hits in answers]))
+            values = {"recall": round(float(found.mean()), 6), "calls": calls, "rounds": rounds}
+            values["seconds"] = round(seconds, 6)
             yield Row(cell, {**values, "found": packed(found * (cell.k or 1))})
 
 

@@ -141,6 +141,35 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
     assert Path("both/report.html").is_file()
 
 
+def test_the_report_begins_with_a_recommendation_in_the_terms_of_the_user(run: Run) -> None:
+    terms = ["--price", "4", "--latency-ms", "50", "--pair-ms", "3", "--queries-served", "2000"]
+    run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
+    page = Path("out/report.md").read_text()
+    assert page.startswith("# What to use for corpus with bench_scorer:score")
+    assert "your scorer, 50 ms + 3 ms per pair | a GPU" in page
+    assert "$4 per 1,000 pairs" in page
+    run("report", "out/rows.jsonl", "--out", "again")
+    again = Path("again/report.md").read_text()
+    assert "your scorer as measured" in again
+    assert "$" not in again
+
+
+def test_what_takes_longer_than_the_minutes_is_drawn_and_a_rerun_draws_the_same(run: Run) -> None:
+    slow = SCORER.replace("    return [sum", "    __import__('time').sleep(0.002 * len(pairs))\n    return [sum", 1)
+    Path("bench_scorer.py").write_text(slow)
+    items = [{"id": f"i{n}", "text": f"word{n % 13} item{n}"} for n in range(1000)]
+    Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    arguments = [*OWN, "--seeds", "1", "--minutes", "0.05", "--experiment", "scoreboard"]
+    _, messages = run("run", *arguments)
+    drawn = cost(messages)
+    assert (drawn["n_queries"], drawn["n_items"]) == (40, 200), "1,500 pairs are the least that makes sense"
+    again, messages = run("run", *arguments)
+    assert again["n_rows"] == 0
+    assert cost(messages)["n_missing"] == 0
+    (pace,) = select(read_rows(Path("out/rows.jsonl")), method="scorer")
+    assert pace["n_corpus_items"] == 1000
+
+
 def test_a_report_of_the_papers_experiments_judges_its_claims(run: Run) -> None:
     run("reproduce", *OWN, *FEW_OF_PAPER)
     _, message = run("report", "out/rows.jsonl", "--out", "plain", code=1)
@@ -164,6 +193,10 @@ def test_a_gzipped_file_of_rows_is_reported_too(run: Run) -> None:
         (["run", *OWN, "--preset", "huge"], "--preset must be one of quick, full"),
         (["reproduce", *OWN, "--preset", "huge"], "--preset must be one of quick, paper"),
         (["run", *OWN, "--anchors", "0"], "anchors must be at least 1"),
+        (["run", *OWN, "--minutes", "-1"], "--minutes must be a number at least 0"),
+        (["run", *OWN, "--price", "-1"], "--price must be a number at least 0"),
+        (["run", *OWN, "--queries-served", "0"], "--queries-served must be at least 1"),
+        (["report", "corpus.jsonl", "--out", "x", "--pair-ms", "-1"], "--pair-ms must be a number at least 0"),
         (["run", *OWN, *SMALL, "--experiment", "magic"], "no experiment 'magic'"),
         (["run", *OWN, *SMALL, "--experiment", "heatmap"], "no experiment 'heatmap'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),

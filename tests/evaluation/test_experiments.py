@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from anncur.errors import InputError
-from anncur.evaluation import scoreboard
+from anncur.evaluation import cost_rows, scoreboard
 from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
+from anncur.evaluation.intervals import measured_methods
 from anncur.evaluation.rows import Row, RowFile, select
 from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
+from anncur.planning.pilot import RequestTime
 from toy_studies import N_ITEMS, N_QUERIES, add_distilled, check_rerun, make_study, make_world, measure
 from worlds import HashedVectors
 
@@ -127,6 +129,55 @@ def test_no_method_of_the_scoreboard_exceeds_its_budget_and_exhaustive_search_fi
     assert {row["recall"] for row in select(rows, method="exhaustive")} == {1.0}
     wanted = {"rerank hashed", "ANNCUR", "ADACUR from hashed", "AXN, transductive", "posterior"}
     assert wanted <= {row.cell.method for row in rows}
+
+
+def test_the_scoreboard_has_the_default_method_without_anchor_queries_and_with_few(
+    measured: dict[str, list[Row]],
+) -> None:
+    names = ("rerank hashed", "posterior, no anchor queries", "posterior, 10 anchor queries", "posterior")
+    builds = {name: {row["build_calls"] for row in select(measured["scoreboard"], method=name)} for name in names}
+    assert list(builds.values()) == [{0}, {0}, {10 * N_ITEMS}, {30 * N_ITEMS}]
+
+
+def test_rows_of_methods_tell_how_many_rounds_they_took(measured: dict[str, list[Row]]) -> None:
+    rows = [row for row in measured["scoreboard"] if row.cell.cost]
+    assert {row["rounds"] for row in rows if row.cell.method.startswith("rerank")} == {1.0}
+    assert all(row["rounds"] > 1 for row in rows if row.cell.method == "posterior")
+
+
+def test_the_scoreboard_has_the_scorers_own_pace_and_searches_in_few_rounds(tmp_path: Path) -> None:
+    study = make_study()
+    world = replace(study.world, request_time=RequestTime(0.2, 0.002), n_corpus_items=9000)
+    sizes = replace(study.sizes, ks=(10,), budgets=(20, 40))
+    file = RowFile(tmp_path / "rows.jsonl")
+    run_experiments(replace(study, world=world, sizes=sizes), file, choose_experiments(EXPERIMENTS, ["scoreboard"]))
+    (pace,) = select(file.rows, method="scorer")
+    assert (pace["latency"], pace["seconds_per_pair"], pace["n_corpus_items"]) == (0.2, 0.002, 9000)
+    assert {row.cell.part for row in select(file.rows, method="posterior")} == {"", "3 rounds", "6 rounds"}
+    limited = select(file.rows, part="3 rounds")
+    assert all(row["rounds"] <= 3 for row in limited)
+    assert {row.cell.part for row in measured_methods(file.rows)} == {""}, "the scoreboard itself has no limits"
+
+
+def test_re_ranking_and_the_default_method_are_measured_with_larger_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_rows, "LARGER_BUDGETS", (40, 100, 200))
+    study = make_study()
+    file = RowFile(tmp_path / "rows.jsonl")
+    sizes = replace(study.sizes, ks=(10,), budgets=(20, 40))
+    run_experiments(replace(study, sizes=sizes), file, choose_experiments(EXPERIMENTS, ["scoreboard"]))
+    larger = select(file.rows, part=cost_rows.MORE_PAIRS)
+    assert {row.cell.cost for row in larger} == {100}, "more than the largest budget, and less than all items"
+    assert {"rerank hashed", "posterior", "posterior, no anchor queries"} <= {row.cell.method for row in larger}
+
+
+def test_slow_methods_are_left_out_where_the_answer_shall_be_quick() -> None:
+    pytest.importorskip("torch")
+    study = make_study()
+    assert "AXN, inductive" in scoreboard.adaptive_variants(study)
+    quick = replace(study, sizes=replace(study.sizes, has_slow_methods=False))
+    assert "AXN, inductive" not in scoreboard.adaptive_variants(quick)
 
 
 def test_the_scoreboard_counts_what_each_query_found(measured: dict[str, list[Row]]) -> None:

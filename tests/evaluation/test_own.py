@@ -13,11 +13,13 @@ from anncur.errors import InputError
 from anncur.evaluation.own import (
     Cost,
     OwnData,
+    draw_affordable,
     draw_items,
     draw_queries,
     fit_sizes,
     own_world,
     sample_world,
+    timed_once,
 )
 from anncur.evaluation.study import QUICK
 from anncur.evaluation.worlds import ScoredWorld, split_by_group
@@ -42,7 +44,7 @@ def test_every_pair_is_paid_for_once_and_its_cost_is_known_before(tmp_path: Path
     assert world.exact_scores.shape == (20, 50)
     assert world.exact_scores[3, 7] == pytest.approx(scorer.score(data.queries[3], [data.items[7]])[0])
     n_pairs = len(scorer.pairs)
-    assert n_pairs <= 20 * 50 + 34, "and a few to measure the pace"
+    assert n_pairs <= 20 * 50 + 35, "and a few to measure the pace"
     again = make(data, scorer, tmp_path, costs)
     assert len(scorer.pairs) == n_pairs
     np.testing.assert_array_equal(again.exact_scores, world.exact_scores)
@@ -98,6 +100,31 @@ def test_items_that_answer_a_query_are_among_those_drawn() -> None:
         assert len(ids) == 5
         assert "i40" in ids
     assert [item.id for item in draw_items(data, 50, seed=0).items] == [item.id for item in data.items]
+
+
+def many(n_queries: int, n_items: int) -> OwnData:
+    queries = [anncur.Query(f"query {number}") for number in range(n_queries)]
+    items = [anncur.Item(f"i{number}", f"text {number}") for number in range(n_items)]
+    return OwnData("many", items, queries, [f"d{number}" for number in range(n_queries)])
+
+
+@pytest.mark.parametrize(
+    ("n_pairs", "n_queries", "n_items"),
+    [(10**9, 200, 5000), (800_000, 200, 4000), (200_000, 100, 2000), (60_000, 60, 1000), (10, 60, 200)],
+)
+def test_what_can_be_scored_in_time_is_drawn_items_first(n_pairs: int, n_queries: int, n_items: int) -> None:
+    drawn = draw_affordable(many(200, 5000), n_pairs, seed=0)
+    assert (len(drawn.queries), len(drawn.items)) == (n_queries, n_items)
+    assert drawn.n_corpus_items == (None if n_items == 5000 else 5000)
+
+
+def test_a_scorer_is_timed_once_so_that_the_same_is_drawn_again(tmp_path: Path) -> None:
+    data, scorer = make_data()
+    first = timed_once(load_scorer(scorer), data, tmp_path)
+    n_pairs = len(scorer.pairs)
+    assert 0 < n_pairs <= 34
+    assert timed_once(load_scorer(scorer), data, tmp_path) == first
+    assert len(scorer.pairs) == n_pairs
 
 
 def test_the_sample_has_the_scores_of_all_its_queries_and_their_documents() -> None:

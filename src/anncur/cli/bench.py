@@ -37,17 +37,21 @@ from anncur.evaluation.own import (
     AnySizes,
     Cost,
     OwnData,
+    draw_affordable,
     draw_items,
     draw_queries,
     fit_sizes,
     own_world,
     read_own,
     sample_world,
+    timed_once,
 )
+from anncur.evaluation.recommendation import Terms
 from anncur.evaluation.rows import RowFile, read_rows
 from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
 from anncur.evaluation.worlds import ScoredWorld
-from anncur.numbers import whole_number
+from anncur.numbers import number, whole_number
+from anncur.planning.pilot import RequestTime
 from anncur.progress import Progress
 from anncur.reproduction.study import PRESETS as PAPER_PRESETS
 from anncur.reproduction.study import PaperStudy, score_items
@@ -56,6 +60,8 @@ from anncur.retrievers.loading import load_retrievers
 from anncur.scorers.guard import GuardedScorer
 
 bench = typer.Typer(name="bench", help="Measure all methods, and report the results.", no_args_is_help=True)
+
+QUICK_PRESET, QUICK_MINUTES = "quick", 10.0
 
 CorpusArgument = Annotated[
     Path | None, typer.Argument(help="JSON lines with id and text, or a BEIR folder; by default the bundled sample.")
@@ -83,6 +89,24 @@ AnchorsOption = Annotated[int | None, typer.Option("--anchors", help="The most a
 TestsOption = Annotated[int | None, typer.Option("--tests", help="The fewest test queries to use.")]
 ItemsOption = Annotated[int | None, typer.Option("--items", help="Draw this many of the items; all by default.")]
 SeedsOption = Annotated[int | None, typer.Option("--seeds", help="The number of splits of the scoreboard.")]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes",
+        help="Draw as many items and queries as can be scored in about this time. By default 10 with the quick preset, "
+        "unless --anchors, --tests or --items tell how many; else everything is scored.",
+    ),
+]
+PriceOption = Annotated[float | None, typer.Option("--price", help="Of 1,000 pairs, in dollars.")]
+LatencyOption = Annotated[
+    float | None,
+    typer.Option("--latency-ms", help="Of a request to the scorer that you will use, where it isn't the one here."),
+]
+PairOption = Annotated[float | None, typer.Option("--pair-ms", help="Of each pair in a request, for the same scorer.")]
+ServedOption = Annotated[
+    int | None,
+    typer.Option("--queries-served", help="How many queries you will serve: what is recommended costs the least then."),
+]
 ExperimentOption = Annotated[list[str] | None, typer.Option("--experiment", help="Run only this one; may be repeated.")]
 
 
@@ -100,6 +124,7 @@ class _Inputs:
     engine: Engine
     seed: int
     as_json: bool
+    seconds: float | None = None  # that scoring may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +137,7 @@ class _Setup(Generic[AnySizes]):
     data: OwnData | ScoredWorld
     sizes: AnySizes
     file: RowFile
+    request_time: RequestTime | None = None
 
 
 @bench.command(name="run")
@@ -123,11 +149,18 @@ def run(
     scorer: ScorerOption = "builtin",
     retriever: RetrieverOption = None,
     qrels: QrelsOption = None,
-    preset: Annotated[str, typer.Option("--preset", help=f"How much is measured: {', '.join(PRESETS)}.")] = "quick",
+    preset: Annotated[
+        str, typer.Option("--preset", help=f"How much is measured: {', '.join(PRESETS)}.")
+    ] = QUICK_PRESET,
     anchors: AnchorsOption = None,
     tests: TestsOption = None,
     items: ItemsOption = None,
     seeds: SeedsOption = None,
+    minutes: MinutesOption = None,
+    price: PriceOption = None,
+    latency_ms: LatencyOption = None,
+    pair_ms: PairOption = None,
+    queries_served: ServedOption = None,
     experiment: ExperimentOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
@@ -144,17 +177,19 @@ def run(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure all methods on your own scorer, items and queries, or on the bundled sample.
+    """Measure all methods on your own scorer, items and queries, or on the bundled sample, and recommend one.
 
-    Every pair of the queries and items is scored once and kept; the cost is shown before scoring begins. The run can be
-    stopped at any moment: run the same again, and it resumes. Experiments: `scoreboard` (the recall of every method for
-    every budget, with intervals), `depth` (nDCG@10 and recall by judgements, with --qrels), `spectrum` (how many
-    principal components explain your scorer's scores) and `histogram` (how the scores are distributed). Results are
-    rows in rows.jsonl, and a report in HTML and Markdown with figures.
+    Every pair of the queries and items that are drawn is scored once and kept; the cost is shown before scoring begins.
+    The run can be stopped at any moment: run the same again, and it resumes. The report begins with one sentence: which
+    method to use, with how many anchor queries and which budget, and why. Experiments: `scoreboard` (the recall of
+    every method for every budget, with intervals, and what it costs), `depth` (nDCG@10 and recall by judgements, with
+    --qrels), `spectrum` (how many principal components explain your scorer's scores) and `histogram` (how the scores
+    are distributed). Results are rows in rows.jsonl, and a report in HTML and Markdown with figures.
 
     Examples:
 
     - `anncur bench run --out my-bench`
+    - `anncur bench run corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --minutes 5 --price 0.02`
     - `anncur bench run corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --out my-bench`
     - `anncur bench run scifact --qrels test --scorer my-model --retriever bm25 --retriever minilm --out my-bench`
     """
@@ -164,6 +199,9 @@ def run(
         from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
         from anncur.evaluation.report import write_report
     chosen = choose_experiments(EXPERIMENTS, experiment or ())
+    terms = _terms(price, latency_ms, pair_ms, queries_served)
+    if minutes is None and preset == QUICK_PRESET and (anchors, tests, items) == (None, None, None):
+        minutes = QUICK_MINUTES
     sizes = _sizes(PRESETS, preset, anchors=anchors, tests=tests, seeds=seeds)
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
@@ -175,13 +213,13 @@ def run(
         cpus_per_worker=cpus_per_worker,
         workers_per_gpu=workers_per_gpu,
     )
-    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, runs_on, seed, as_json)
+    inputs = _Inputs(corpus, queries, qrels, scorer, retriever, items, out, runs_on, seed, as_json, _seconds(minutes))
     setup = _prepare(inputs, sizes, guarded, chosen, has_tests=tests is not None)
     with show_progress(as_json=as_json) as progress, results_alone(runs_on):
         world = _scored_world(setup, progress)
         study = Study(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
         n_made = run_experiments(study, setup.file, chosen, progress=progress)
-        pages = write_report(setup.file.rows, out)
+        pages = write_report(setup.file.rows, out, terms)
     _show(n_made, "new rows", setup.file.path, pages, as_json=as_json)
 
 
@@ -269,6 +307,10 @@ def report(
     claims: Annotated[
         bool, typer.Option("--claims", help="The report of `bench reproduce`, which judges the paper's claims.")
     ] = False,
+    price: PriceOption = None,
+    latency_ms: LatencyOption = None,
+    pair_ms: PairOption = None,
+    queries_served: ServedOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -277,6 +319,7 @@ def report(
     Examples:
 
     - `anncur bench report my-bench/rows.jsonl --out my-report`
+    - `anncur bench report my-bench/rows.jsonl --price 0.5 --latency-ms 200 --pair-ms 2 --out my-report`
     - `anncur bench report my-reproduction/rows.jsonl --claims --out my-report`
     """
     with needs_extra("bench"):
@@ -284,6 +327,7 @@ def report(
 
         from anncur.evaluation.report import write_report
         from anncur.reproduction.report import write_report as write_claims
+    terms = _terms(price, latency_ms, pair_ms, queries_served)
     _check_folder(out)
     for file in rows:
         if file.is_dir():
@@ -291,8 +335,21 @@ def report(
         if not file.is_file():
             raise InputError(f"no file {file}; make rows with `anncur bench run`")
     found = [row for file in rows for row in read_rows(file)]
-    pages = write_claims(found, out) if claims else write_report(found, out)
+    pages = write_claims(found, out) if claims else write_report(found, out, terms)
     _show(len(found), "rows", rows[0], pages, as_json=as_json)
+
+
+def _terms(price: float | None, latency_ms: float | None, pair_ms: float | None, n_queries: int | None) -> Terms:
+    """What a user pays, waits for and serves, as the options give it."""
+    latency = None if latency_ms is None else number("--latency-ms", latency_ms, least=0) / 1000
+    seconds_per_pair = None if pair_ms is None else number("--pair-ms", pair_ms, least=0) / 1000
+    price_per_1000 = None if price is None else number("--price", price, least=0)
+    served = None if n_queries is None else whole_number("--queries-served", n_queries, least=1)
+    return Terms(price_per_1000, latency, seconds_per_pair, served)
+
+
+def _seconds(minutes: float | None) -> float | None:
+    return None if minutes is None else 60 * number("--minutes", minutes, least=0)
 
 
 def _sizes(
@@ -322,11 +379,25 @@ def _prepare(
         raise InputError("a scorer, queries and judgements of your own go with items of your own; name the corpus too")
     file = RowFile(inputs.out / "rows.jsonl")  # where rows can't be kept, nothing is paid for
     data = sample_world(scorer) if inputs.corpus is None else _own_data(inputs.corpus, inputs, sizes)
-    if not has_tests:
-        sizes = replace(sizes, n_tests=min(sizes.n_tests, len(data.queries) // 3))
     by_document = splits_by_document(experiments)
-    fitting = fit_sizes(sizes, data.groups, len(data.items), by_document=by_document)
-    return _Setup(inputs, scorer, list(retrievers.values()), data, fitting, file)
+
+    def fitting(found: OwnData | ScoredWorld) -> AnySizes:
+        few = sizes if has_tests else replace(sizes, n_tests=min(sizes.n_tests, len(found.queries) // 3))
+        return fit_sizes(few, found.groups, len(found.items), by_document=by_document)
+
+    fitted, request_time = fitting(data), None
+    if isinstance(data, OwnData):
+        request_time = timed_once(scorer, data, inputs.out / "scores")
+        data = _affordable(data, inputs, request_time)
+        fitted = fitting(data)
+    return _Setup(inputs, scorer, list(retrievers.values()), data, fitted, file, request_time)
+
+
+def _affordable(data: OwnData, inputs: _Inputs, request_time: RequestTime) -> OwnData:
+    """As many of the queries and items as can be scored in time."""
+    if inputs.seconds is None:
+        return data
+    return draw_affordable(data, inputs.seconds / max(request_time.of_a_pair_among_many, 1e-9), seed=inputs.seed)
 
 
 def _check_folder(out: Path) -> None:
@@ -352,6 +423,7 @@ def _scored_world(setup: _Setup[AnySizes], progress: Progress) -> ScoredWorld:
         inputs.out / "scores",
         scorer_name=_short(inputs.scorer),
         on_cost=_CostLine(as_json=inputs.as_json),
+        request_time=setup.request_time,
         engine=inputs.engine,
         progress=progress,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from anncur.errors import InputError
-from anncur.evaluation import distribution, scoreboard
+from anncur.evaluation import cost_rows, distribution, scoreboard
 from anncur.evaluation.rows import Batch, RowFile
 from anncur.evaluation.study import Study
 from anncur.progress import Progress, silent
@@ -15,7 +15,7 @@ AnyStudy = TypeVar("AnyStudy", bound=Study)
 Experiment = Callable[[AnyStudy], Iterator[Batch]]
 
 EXPERIMENTS: dict[str, Experiment[Study]] = {
-    "scoreboard": scoreboard.scoreboard,
+    "scoreboard": cost_rows.scoreboard_with_costs,
     "depth": scoreboard.depth,
     "spectrum": distribution.spectrum,
     "histogram": distribution.histogram,

@@ -12,6 +12,7 @@ import numpy as np
 
 from anncur.arrays import FloatVector
 from anncur.errors import InputError
+from anncur.evaluation.distribution import SCORER
 from anncur.evaluation.rows import Row, grouped, mean, select
 from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.search.methods import Exhaustive
@@ -73,8 +74,15 @@ def recall_interval(rows: Sequence[Row], documents: Sequence[Row]) -> Interval:
 
 
 def measured_methods(rows: Sequence[Row]) -> list[Row]:
-    """The rows of methods that are compared: without exhaustive search, and the rows that list documents."""
-    return [row for row in rows if row.cell.method not in (DOCUMENTS, Exhaustive.name)]
+    """The rows of methods that are compared: without exhaustive search, and the rows that list documents.
+
+    Those of parts, such as a limit of rounds, are for costs alone."""
+    return [row for row in measured_parts(rows) if not row.cell.part]
+
+
+def measured_parts(rows: Sequence[Row]) -> list[Row]:
+    """The rows of methods that are compared, with their parts."""
+    return [row for row in rows if row.cell.method not in (DOCUMENTS, Exhaustive.name, SCORER)]
 
 
 def leads(rows: Sequence[Row]) -> list[Lead]:

@@ -6,10 +6,11 @@ scorers, feeds studies."""
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,13 +33,16 @@ from anncur.evaluation.study import Sizes
 from anncur.evaluation.worlds import ScoredWorld, split_by_group
 from anncur.index.index import Index
 from anncur.items import Corpus, Item, Query, digest_items
-from anncur.planning.pilot import seconds_per_pair
+from anncur.planning.pilot import WARM_UP_PAIRS, RequestTime, time_requests
 from anncur.progress import Progress, duration, silent
 from anncur.scorers.base import with_prepared
 from anncur.scorers.guard import GuardedScorer
 from anncur.scores import ScoreMatrix, ScoreSpec
+from anncur.storage.files import publish_file
 
 LEAST_QUERIES = 12  # so that there are both anchors to fit and tests to measure on
+FEW_ITEMS, FEW_QUERIES = 2000, 60  # that a benchmark should have, where time allows
+LEAST_ITEMS = 200  # with fewer, there is nothing to search
 AnySizes = TypeVar("AnySizes", bound=Sizes)
 
 
@@ -51,6 +55,7 @@ class OwnData:
     queries: Sequence[Query]
     groups: Sequence[str]
     qrels: Qrels | None = None
+    n_corpus_items: int | None = None  # where items were drawn from more
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,32 @@ def draw_items(data: OwnData, n_items: int, *, seed: int) -> OwnData:
     answers = {item_id for of_query in grades for item_id, grade in of_query.items() if grade > 0}
     shuffled = np.random.default_rng(seed).permutation(len(data.items)).tolist()
     answers_first = sorted(shuffled, key=lambda place: data.items[place].id not in answers)
-    return replace(data, items=[data.items[place] for place in sorted(answers_first[:n_items])])
+    items = [data.items[place] for place in sorted(answers_first[:n_items])]
+    return replace(data, items=items, n_corpus_items=data.n_corpus_items or len(data.items))
+
+
+def draw_affordable(data: OwnData, n_pairs: float, *, seed: int) -> OwnData:
+    """As many queries and items as have about `n_pairs`: fewer items first, because queries tell methods apart."""
+    n_queries, n_items = len(data.queries), len(data.items)
+    few_items, few_queries = min(n_items, FEW_ITEMS), min(n_queries, FEW_QUERIES)
+    n_items = min(n_items, max(few_items, int(n_pairs / n_queries)))
+    n_queries = min(n_queries, max(few_queries, int(n_pairs / n_items)))
+    n_items = min(n_items, max(min(n_items, LEAST_ITEMS), int(n_pairs / n_queries)))
+    if (n_queries, n_items) == (len(data.queries), len(data.items)):
+        return data
+    return draw_items(draw_queries(data, n_queries, seed=seed), n_items, seed=seed)
+
+
+def timed_once(scorer: GuardedScorer, data: OwnData, folder: Path) -> RequestTime:
+    """How long requests to a scorer take, measured once and kept, so that the same is drawn when a run resumes."""
+    name = hashlib.sha256(scorer.fingerprint.encode()).hexdigest()[:12]
+    file = folder / f"pace-{name}.json"
+    if not file.exists():
+        few = data.items[:WARM_UP_PAIRS]
+        found = time_requests(scorer, with_prepared(few, scorer.prepare(few)), data.queries[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        publish_file(file, json.dumps(asdict(found)).encode())
+    return RequestTime(**json.loads(file.read_text()))
 
 
 def fit_sizes(sizes: AnySizes, groups: Sequence[str], n_items: int, *, by_document: bool) -> AnySizes:
@@ -141,12 +171,20 @@ def own_world(
     *,
     scorer_name: str,
     on_cost: OnCost,
+    request_time: RequestTime | None = None,
     engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> ScoredWorld:
     """The user's data after all its pairs have been scored; `on_cost` gets the cost before."""
     exact_scores, pace = score_pairs(
-        data.items, data.queries, scorer, folder, on_cost=on_cost, engine=engine, progress=progress
+        data.items,
+        data.queries,
+        scorer,
+        folder,
+        on_cost=on_cost,
+        request_time=request_time,
+        engine=engine,
+        progress=progress,
     )
     return ScoredWorld(
         name=data.name,
@@ -157,13 +195,15 @@ def own_world(
         scorer_name=scorer_name,
         qrels=data.qrels,
         seconds_per_pair=pace,
+        request_time=request_time,
+        n_corpus_items=data.n_corpus_items,
     )
 
 
 def sample_world(scorer: GuardedScorer | None = None) -> ScoredWorld:
     """The bundled sample, whose exact scores are stored; the scorer is only timed."""
     queries, items = sample_anchor_queries() + sample_test_queries(), sample_items()
-    pace = None if scorer is None else seconds_per_pair(scorer, with_prepared(items, scorer.prepare(items)), queries[0])
+    timed = None if scorer is None else time_requests(scorer, with_prepared(items, scorer.prepare(items)), queries[0])
     anchor_scores = Index.open(SAMPLE_INDEX).anchor_scores().T
     return ScoredWorld(
         name="animals",
@@ -172,7 +212,8 @@ def sample_world(scorer: GuardedScorer | None = None) -> ScoredWorld:
         items=items,
         exact_scores=np.concatenate([anchor_scores, sample_test_scores()]).astype(np.float32),
         scorer_name="builtin",
-        seconds_per_pair=pace,
+        seconds_per_pair=None if timed is None else timed.of_a_pair_among_many,
+        request_time=timed,
     )
 
 
@@ -183,6 +224,7 @@ def score_pairs(
     folder: Path,
     *,
     on_cost: OnCost,
+    request_time: RequestTime | None = None,
     engine: Engine = LOCAL,
     progress: Progress = silent,
 ) -> tuple[FloatMatrix, float | None]:
@@ -192,7 +234,10 @@ def score_pairs(
     name = hashlib.sha256(spec.to_json().encode()).hexdigest()[:12]
     matrix = ScoreMatrix.stored(str((folder / f"scores-{name}").absolute()), spec)
     n_missing = matrix.n_missing
-    pace = seconds_per_pair(scorer, prepared, queries[0]) if n_missing else None
+    pace = None
+    if n_missing:
+        timed = request_time or time_requests(scorer, prepared, queries[0])
+        pace = timed.of_a_pair_among_many
     on_cost(Cost(len(queries), len(items), n_missing, pace))
     started = time.perf_counter()
     matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], engine=engine, progress=progress)

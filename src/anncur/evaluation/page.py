@@ -24,28 +24,34 @@ class Picture:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table with a sentence above it and a note below; any of them may be missing."""
+    """A table with a sentence above it, a list of points and a note below; any of them may be missing."""
 
     lead: str = ""
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     note: str = ""
     heading: str = ""
+    points: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it."""
+    """A heading with what stands below it; first of all its answer, if it gives one."""
 
     title: str
     exhibits: Sequence[Exhibit]
     pictures: Sequence[Picture] = ()
+    answer: str = ""
 
 
 MARKDOWN = """\
 {% for section in sections %}
 {{ "#" if loop.first else "##" }} {{ section.title }}
 
+{% if section.answer %}
+**{{ section.answer }}**
+
+{% endif %}
 {% for exhibit in section.exhibits %}
 {% if exhibit.heading %}
 ### {{ exhibit.heading }}
@@ -60,6 +66,12 @@ MARKDOWN = """\
 {{ (["---"] * (exhibit.header | length)) | line }}
 {% for row in exhibit.rows %}
 {{ row | line }}
+{% endfor %}
+
+{% endif %}
+{% if exhibit.points %}
+{% for point in exhibit.points %}
+- {{ point }}
 {% endfor %}
 
 {% endif %}
@@ -83,11 +95,14 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; display: block; overflow-x: auto; }
 th, td { border: 1px solid #ccc; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
 th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; } figcaption { color: #555; }
+.answer { font-size: 1.3rem; line-height: 1.4; border-left: 0.4rem solid #0072B2; background: #f2f7fb; }
+.answer { padding: 0.4rem 1rem; }
 </style></head>
 <body>
 {% for section in sections %}
 {% set level = "h1" if loop.first else "h2" %}
 <{{ level }}>{{ section.title }}</{{ level }}>
+{% if section.answer %}<p class="answer">{{ section.answer }}</p>{% endif +%}
 {% for exhibit in section.exhibits %}
 {% if exhibit.heading %}<h3>{{ exhibit.heading }}</h3>{% endif +%}
 {% if exhibit.lead %}<p>{{ exhibit.lead | marked }}</p>{% endif +%}
@@ -98,6 +113,9 @@ th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; 
 <tr>{% for value in row %}<td>{{ value | marked }}</td>{% endfor %}</tr>
 {% endfor %}
 </table>
+{% endif %}
+{% if exhibit.points %}
+<ul>{% for point in exhibit.points %}<li>{{ point | marked }}</li>{% endfor %}</ul>
 {% endif %}
 {% if exhibit.note %}<p>{{ exhibit.note | marked }}</p>{% endif +%}
 {% endfor %}

@@ -58,16 +58,16 @@ def draw_all(kinds: Sequence[FigureKind], rows: Sequence[Row], folder: Path) -> 
 
 def _draw(kind: FigureKind, rows: Sequence[Row], folder: Path) -> Iterator[Picture]:
     for key, some in grouped(select(rows, experiment=kind.experiment), *kind.columns).items():
-        file = folder / f"{_safe('-'.join(map(str, (kind.name, *key))))}.png"
+        file = folder / f"{safe_name('-'.join(map(str, (kind.name, *key))))}.png"
         figure, title = kind.draw(some), _title(some, kind.columns)
         if figure is None:
             continue
         _put_title(figure, title)
-        _save(figure, file)
+        save_figure(figure, file)
         yield Picture(file, f"{title}. {kind.caption}")
 
 
-def _save(figure: Figure, file: Path) -> None:
+def save_figure(figure: Figure, file: Path) -> None:
     """As a PNG with a palette that keeps the colours of lines, which is a third as large."""
     from PIL import Image
 
@@ -93,7 +93,8 @@ def _title(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return f"{cell.world}{scorer}{anchors}"
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
+    """The same with nothing in it that a file's name can't have."""
     return "".join(sign if sign.isalnum() or sign in "-.@" else "-" for sign in name)
 
 

@@ -34,7 +34,8 @@ class Outcome:
     budget: int
     recalls: FloatVector  # (n_tests,)
     calls: FloatVector  # pairs paid for, (n_tests,)
-    seconds: float  # per query
+    rounds: FloatVector  # (n_tests,)
+    seconds: float  # per query; exact scores are looked up, so these are the method's own
 
 
 def points(ks: Sequence[int] = KS, budgets: Sequence[int] = BUDGETS) -> list[tuple[int, int]]:
@@ -63,6 +64,7 @@ def measure(
     *,
     ks: Sequence[int] = KS,
     budgets: Sequence[int] = BUDGETS,
+    max_rounds: int | None = None,
 ) -> list[Outcome]:
     """What a method finds for the test queries, for each k and each budget above it."""
     queries = world.queries_at(split.tests)
@@ -72,12 +74,12 @@ def measure(
         smaller = [k for k in ks if k < budget]
         # all but ANNCUR, whose split is tuned for a k, score the same items whatever k is: one search serves all ks
         for some in ([k] for k in smaller) if isinstance(method, Anncur) else [smaller]:
-            answers = index.search_many(queries, max(some), budget, method=method)
+            answers = index.search_many(queries, max(some), budget, method=method, max_rounds=max_rounds)
             outcomes += [_outcome(answers, exact_scores, k, budget) for k in some]
     return outcomes
 
 
 def _outcome(answers: Sequence[Hits], exact_scores: FloatMatrix, k: int, budget: int) -> Outcome:
-    calls = np.array([hits.calls for hits in answers])
+    calls, rounds = (np.array([getattr(hits, name) for hits in answers]) for name in ("calls", "n_rounds"))
     seconds = float(np.mean([hits.seconds for hits in answers]))
-    return Outcome(answers[0].method, k, budget, recalls(answers, exact_scores, k), calls, seconds)
+    return Outcome(answers[0].method, k, budget, recalls(answers, exact_scores, k), calls, rounds, seconds)

@@ -1,4 +1,4 @@
-"""The report of a benchmark: the scoreboard with intervals, the task's own metrics, and the scorer's scores.
+"""The report of a benchmark: what to use and what it costs, the scoreboard, the task's metrics, the scorer's scores.
 
 Reads rows alone; written as one HTML page and one Markdown page with figures."""
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from anncur.errors import InputError
+from anncur.evaluation.cost_report import cost_sections
 from anncur.evaluation.distribution import MOMENTS, SCORER
 from anncur.evaluation.intervals import Lead, leads, measured_methods, recall_interval
 from anncur.evaluation.judgements import MEASURES
 from anncur.evaluation.page import Exhibit, Picture, Section, write_pages
 from anncur.evaluation.plots import FIGURES, WORLD, draw_all
+from anncur.evaluation.recommendation import NO_TERMS, Terms
 from anncur.evaluation.rows import Row, distinct, grouped, mean, select
 from anncur.evaluation.scoreboard import DOCUMENTS
 from anncur.search.posterior import Posterior
@@ -32,7 +34,7 @@ Where scores are skewed, few items stand out from all others; kurtosis is 3 for 
 Tabulate: TypeAlias = Callable[[Sequence[Row]], Iterator[Exhibit]]
 
 
-def write_report(rows: Sequence[Row], folder: Path) -> list[Path]:
+def write_report(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) -> list[Path]:
     """Write the report and its figures into a folder; returns the two pages."""
     known = [row for row in rows if row.cell.experiment in TABLES]
     if rows and not known:
@@ -40,8 +42,9 @@ def write_report(rows: Sequence[Row], folder: Path) -> list[Path]:
         raise InputError(f"no rows of {names}; for rows of `anncur bench reproduce` alone pass --claims")
     shown = latest_rows(known)
     pictures = draw_all(FIGURES, shown, folder / "figures")
+    costs = cost_sections(shown, folder / "figures", terms)
     sections = experiment_sections(TITLES, TABLES, shown, pictures)
-    return write_pages([overview(shown, PROTOCOL), *sections, provenance_section(shown)], folder, NAME)
+    return write_pages([*costs, overview(shown, PROTOCOL), *sections, provenance_section(shown)], folder, NAME)
 
 
 def latest_rows(rows: Sequence[Row]) -> list[Row]:

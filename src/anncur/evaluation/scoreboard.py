@@ -23,6 +23,7 @@ from anncur.evaluation.study import Study
 from anncur.evaluation.worlds import QuerySplit, ScoredWorld
 from anncur.index.index import Index
 from anncur.planning.advice import rerank_name
+from anncur.planning.comparison import TRIED, posterior_name
 from anncur.search.adacur import Adacur
 from anncur.search.anncur import Anncur
 from anncur.search.axn import INDUCTIVE, TRANSDUCTIVE, Axn
@@ -71,18 +72,27 @@ def over_nothing(study: Study, seed: int) -> Trial:
     return Trial(study.world, split, build(study.world, unanchored, study.retrievers, seed=seed))
 
 
+def over_few(study: Study, seed: int, *, n_anchors: int) -> Trial:
+    """An index over some of the anchor queries."""
+    split = study.sound_split(seed)
+    return Trial(study.world, split, build(study.world, split.fewer(n_anchors, seed), study.undistilled, seed=seed))
+
+
 class Trials:
     """The trials of a study, of which the last one is kept: an index is as large as its anchor scores."""
 
     def __init__(self, study: Study) -> None:
-        self._study = study
+        self.study = study
         self._made: dict[tuple[int, BuildTrial[Any]], Trial] = {}
 
     def get(self, seed: int, over: BuildTrial[Any] = over_anchors) -> Trial:
         """The trial of a seed."""
         if (seed, over) not in self._made:
-            self._made = {(seed, over): over(self._study, seed)}
+            self._made = {(seed, over): over(self.study, seed)}
         return self._made[seed, over]
+
+
+Extend: TypeAlias = Callable[[Trials, Variant, Cell], Iterator[Batch]]  # of a variant, and a cell without k and cost
 
 
 def variants(study: Study, split: QuerySplit) -> dict[str, Variant]:
@@ -104,16 +114,27 @@ def adaptive_variants(study: Study) -> dict[str, Variant]:
         f"ADACUR from {first.name}": Adacur(retriever=first.name),
         f"AXN, {TRANSDUCTIVE}": Axn(retriever=first.name),
     }
-    if first.item_vectors() is not None and importlib.util.find_spec("torch") is not None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    if study.sizes.has_slow_methods and first.item_vectors() is not None and has_torch:
         methods[f"AXN, {INDUCTIVE}"] = Axn(retriever=first.name, kind=INDUCTIVE)
     methods[Posterior.name] = Posterior()
-    return {name: Variant(method, over_anchors) for name, method in methods.items()}
+    return {**{name: Variant(method, over_anchors) for name, method in methods.items()}, **few_anchor_variants(study)}
+
+
+def few_anchor_variants(study: Study) -> dict[str, Variant]:
+    """The default method without anchor queries, and with few of them, where there are more."""
+    counts = (0, *(count for count in TRIED if count < study.sizes.n_anchor_queries))
+    return {posterior_name(count): Variant(Posterior(), partial(over_few, n_anchors=count)) for count in counts}
 
 
 def scoreboard(
-    study: AnyStudy, choose: Callable[[AnyStudy, QuerySplit], Mapping[str, Variant]] = variants
+    study: AnyStudy,
+    choose: Callable[[AnyStudy, QuerySplit], Mapping[str, Variant]] = variants,
+    extend: Extend | None = None,
 ) -> Iterator[Batch]:
-    """Every method, k and budget, for several splits by document; exhaustive search once for each, as a check."""
+    """Every method, k and budget, for several splits by document; exhaustive search once for each, as a check.
+
+    `extend` adds batches over the same index."""
     trials = Trials(study)
     for seed in range(study.sizes.n_seeds):
         columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": study.sizes.n_anchor_queries}
@@ -127,6 +148,8 @@ def scoreboard(
                 if k < budget and variant.above < budget
             ]
             yield Batch(cells, partial(_measure, trials, variant))
+            if extend is not None:
+                yield from extend(trials, variant, study.cell("scoreboard", name, **columns))
 
 
 def documents(study: Study, experiment: str, **columns: Any) -> Batch:
@@ -139,15 +162,20 @@ def documents(study: Study, experiment: str, **columns: Any) -> Batch:
     return Batch([study.cell(experiment, DOCUMENTS, **columns)], measure)
 
 
-def measure_cells(trial: Trial, method: Method, cells: Sequence[Cell]) -> Iterator[Row]:
+def measure_cells(
+    trial: Trial, method: Method, cells: Sequence[Cell], *, max_rounds: int | None = None
+) -> Iterator[Row]:
     """What a method finds in the cells of one seed."""
     wanted = {(cell.k, cell.cost): cell for cell in cells}
     budgets = sorted({cell.cost for cell in cells if cell.cost is not None})
     ks = sorted({cell.k for cell in cells if cell.k is not None})
-    for outcome in measure(trial.index, trial.world, trial.split, method, ks=ks, budgets=budgets):
+    build_calls = trial.index.info.build_calls
+    for outcome in measure(
+        trial.index, trial.world, trial.split, method, ks=ks, budgets=budgets, max_rounds=max_rounds
+    ):
         cell = wanted.get((outcome.k, outcome.budget))
         if cell is not None:
-            yield Row(cell, _values(outcome))
+            yield Row(cell, {**_values(outcome), "build_calls": build_calls})
 
 
 def depth(study: Study) -> Iterator[Batch]:
@@ -172,6 +200,7 @@ def _values(outcome: Outcome) -> dict[str, Any]:
     return {
         "recall": float(outcome.recalls.mean()),
         "calls": float(outcome.calls.mean()),
+        "rounds": float(outcome.rounds.mean()),
         "seconds": outcome.seconds,
         "found": np.rint(outcome.recalls * outcome.k).astype(int).tolist(),
     }
@@ -185,4 +214,8 @@ def _judged(study: Study, trials: Trials, method: Method, cells: Sequence[Cell])
     if study.runs is not None:
         write_run(study.runs / f"{cell.method.replace(' ', '-')}-{cell.cost}.trec", answers, name=cell.method)
     found = recalls(answers, trial.world.exact_scores[trial.split.tests], JUDGED_K)
-    yield Row(cell, {**judge(answers, study.world.qrels), "recall": float(found.mean()), "n_tests": len(queries)})
+    spent = {name: float(np.mean([getattr(hits, name) for hits in answers])) for name in ("calls", "seconds")}
+    spent["rounds"] = float(np.mean([hits.n_rounds for hits in answers]))
+    yield Row(
+        cell, {**judge(answers, study.world.qrels), "recall": float(found.mean()), "n_tests": len(queries), **spent}
+    )

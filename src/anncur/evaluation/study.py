@@ -22,13 +22,16 @@ DISTILLED = "@"  # stands between the name of a distilled retriever and the numb
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: at most `n_anchor_queries` are anchors, at least `n_tests` queries are measured on."""
+    """How much is measured: at most `n_anchor_queries` are anchors, at least `n_tests` queries are measured on.
+
+    Slow methods are those that take as long as all others together."""
 
     ks: tuple[int, ...] = KS
     budgets: tuple[int, ...] = BUDGETS
     n_anchor_queries: int = 150
     n_tests: int = 50
     n_seeds: int = 2
+    has_slow_methods: bool = True
 
     @property
     def n_queries(self) -> int:
@@ -59,7 +62,7 @@ class Sizes:
         )
 
 
-QUICK = Sizes()
+QUICK = Sizes(has_slow_methods=False)
 FULL = Sizes(budgets=(*BUDGETS, 1000), n_anchor_queries=500, n_tests=200, n_seeds=5)
 PRESETS = {"quick": QUICK, "full": FULL}
 

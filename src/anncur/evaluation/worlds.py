@@ -14,6 +14,7 @@ from anncur.arrays import FloatMatrix, Positions
 from anncur.datasets.beir import Qrels
 from anncur.errors import InputError
 from anncur.items import Item, Query
+from anncur.planning.pilot import RequestTime
 from anncur.scorers.stored import StoredScorer
 
 
@@ -21,7 +22,9 @@ from anncur.scorers.stored import StoredScorer
 class ScoredWorld:
     """Queries and items with the exact scores of all pairs; `groups` are the documents that the queries come from.
 
-    `qrels` are judgements of items by the queries' ids, `seconds_per_pair` is how long the scorer took."""
+    `qrels` are judgements of items by the queries' ids, `seconds_per_pair` is how long the scorer took for all pairs,
+    `request_time` how long for one request. `n_corpus_items` is the size of the corpus, where items were drawn from
+    it."""
 
     name: str
     queries: Sequence[Query]
@@ -31,6 +34,8 @@ class ScoredWorld:
     scorer_name: str = ""
     qrels: Qrels | None = None
     seconds_per_pair: float | None = None
+    request_time: RequestTime | None = None
+    n_corpus_items: int | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.queries), len(self.items))

@@ -125,9 +125,35 @@ def seconds_per_pair(scorer: GuardedScorer, items: Sequence[Item], query: Query)
     """The seconds of a pair, measured with some after one that doesn't count."""
     few = Corpus(items[:WARM_UP_PAIRS])
     score_again(scorer, query, few, np.arange(1))
+    return _request_seconds(scorer, query, few, len(few)) / len(few)
+
+
+@dataclass(frozen=True)
+class RequestTime:
+    """How long a request to a scorer takes: `latency` seconds, and `seconds_per_pair` for each pair in it."""
+
+    latency: float
+    seconds_per_pair: float
+
+    @property
+    def of_a_pair_among_many(self) -> float:
+        """Seconds of a pair in requests as large as the one that was timed."""
+        return self.latency / WARM_UP_PAIRS + self.seconds_per_pair
+
+
+def time_requests(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> RequestTime:
+    """Measured with a request of one pair and one of some pairs, after one that doesn't count."""
+    few = Corpus(items[:WARM_UP_PAIRS])
+    score_again(scorer, query, few, np.arange(1))
+    one, all_of_them = (_request_seconds(scorer, query, few, n_pairs) for n_pairs in (1, len(few)))
+    of_pair = max(0.0, all_of_them - one) / (len(few) - 1) if len(few) > 1 else one
+    return RequestTime(max(0.0, one - of_pair), of_pair)
+
+
+def _request_seconds(scorer: GuardedScorer, query: Query, items: Corpus, n_pairs: int) -> float:
     started = time.perf_counter()
-    score_again(scorer, query, few, np.arange(len(few)))
-    return (time.perf_counter() - started) / len(few)
+    score_again(scorer, query, items, np.arange(n_pairs))
+    return time.perf_counter() - started
 
 
 def _pilot_size(n_pairs: float, n_items: int, n_queries: int) -> tuple[int, int]:
