@@ -82,7 +82,11 @@ def read_documents(data: Path, n_queries: int, n_items: int) -> World:
     queries = [distinct[place] for place in rng.permutation(len(distinct))[:n_queries]]
     mentions = [Mention(query, "", data.name, query.marked_text) for query in queries]
     drawn = np.sort(rng.permutation(len(items))[:n_items]).tolist()
-    qrels = {id: grades for file in (data / "qrels").glob("*.tsv") for id, grades in read_qrels(data, file.stem).items()}
+    qrels = {
+        query_id: grades
+        for file in (data / "qrels").glob("*.tsv")
+        for query_id, grades in read_qrels(data, file.stem).items()
+    }
     taken = [items[place] for place in drawn]
     return World(mentions, taken, data.name, (n_queries, n_items), LONG_ITEM_TOKENS, qrels)
 

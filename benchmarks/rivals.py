@@ -51,8 +51,22 @@ from anncur.scorers.stored import StoredScorer
 from anncur.search.base import Method
 from anncur.training.cache import cached
 from common import new_parser
-from first_query import BM25, BOTH, BUDGETS, KS, MINILM, N_SAMPLE_TESTS, N_TESTS, POINTS, RRF, SAMPLE
-from first_query import add_matrix_options, packed, stored_retrievers, unpacked
+from first_query import (
+    BM25,
+    BOTH,
+    BUDGETS,
+    KS,
+    MINILM,
+    N_SAMPLE_TESTS,
+    N_TESTS,
+    POINTS,
+    RRF,
+    SAMPLE,
+    add_matrix_options,
+    packed,
+    stored_retrievers,
+    unpacked,
+)
 from matrices import QUERIES_AT_ONCE, World, block_scorer, read_world, score_world
 
 EXPERIMENT = "rivals"
@@ -238,8 +252,11 @@ class Bench:
         if len(variant.grid) == 1:
             return dict.fromkeys(places, variant.grid[0])
         index, _ = self._index(variant, split, cells[0].seed)
-        ks, budgets = (sorted(set(some)) for some in zip(*places, strict=True))
-        return choose(variant.grid, index, self._study.world, split, ks=ks, budgets=budgets)
+        budgets = sorted({budget for _, budget in places})
+        chosen = choose(variant.grid, index, self._study.world, split, ks=KS, budgets=budgets)
+        # where k is the whole budget, the next smaller k chooses
+        below = {budget: max(k for k in KS if (k, budget) in chosen) for budget in budgets}
+        return {(k, budget): chosen.get((k, budget)) or chosen[below[budget], budget] for k, budget in places}
 
     def _row(self, cell: Cell, variant: Variant, method: Method, split: QuerySplit) -> Row:
         k, world = cell.k or 0, self._study.world
@@ -348,7 +365,10 @@ def judged(answers: Sequence[Hits], qrels: Qrels) -> dict[str, Any]:
     grades = [qrels.get(hits.query.id, {}) for hits in answers]
     right = [of_query.get(hits[0].id, 0) > 0 for of_query, hits in zip(grades, answers, strict=True)]
     values = [of_queries.get(hits.query.id) for hits in answers]
-    return {"right": packed(np.array(right)), "judged": [None if one is None else round(one, 3) for one in values]}
+    return {
+        "right": packed(np.array(right, dtype=np.float64)),
+        "judged": [None if one is None else round(one, 3) for one in values],
+    }
 
 
 class Board:
@@ -388,7 +408,9 @@ def show(board: Board) -> None:
     """A board for each number of anchor queries, where posterior is behind, and the task's own metrics."""
     first = board.measured[0].cell
     n_seeds, n_tests = len(distinct(board.measured, "seed")), len(board.measured[0]["found"])
-    print(f"\n## {first.world}, {first.scorer}, {first.n_items:,} items; {n_seeds} seeds, {n_tests} test queries or more")
+    print(
+        f"\n## {first.world}, {first.scorer}, {first.n_items:,} items; {n_seeds} seeds, {n_tests} test queries or more"
+    )
     for n_anchors in board.n_anchors:
         print(f"\n{n_anchors} anchor queries: recall in %\n")
         print_table(
@@ -410,7 +432,7 @@ def show_behind(board: Board) -> None:
     """The cells where posterior is neither the best nor within half a point of it."""
     found = [(n_anchors, *one) for n_anchors in board.n_anchors for one in board.behind(n_anchors)]
     n_cells = len(board.n_anchors) * len(POINTS)
-    print(f"\nposterior is the best, or within half a point of it, in {n_cells - len(found)} of {n_cells} cells; elsewhere:")
+    print(f"\nposterior is best or within half a point in {n_cells - len(found)} of {n_cells} cells; elsewhere:\n")
     for n_anchors, (k, budget), best, lead in found:
         low, middle, high = (100 * value for value in (lead.low, lead.mean, lead.high))
         print(f"- {n_anchors} anchor queries, k {k}, {budget} pairs: {middle:+.1f} ({low:.1f}..{high:.1f}) to {best}")

@@ -60,7 +60,9 @@ def test_what_finds_most_for_the_anchor_queries_is_chosen_whatever_it_finds_for_
     split, grid = make_study().sound_split(0), [Rerank("hashed"), Rerank("oracle")]
     assert chosen(split.anchors.tolist(), split, grid) == {Rerank("oracle")}
     of_tests = two_retrievers(split.tests.tolist())
-    tests_alone = choose(grid[::-1], scoreboard.over_nothing(of_tests, 0).index, of_tests.world, split, ks=KS, budgets=BUDGETS)
+    tests_alone = choose(
+        grid[::-1], scoreboard.over_nothing(of_tests, 0).index, of_tests.world, split, ks=KS, budgets=BUDGETS
+    )
     assert Rerank("hashed") in tests_alone.values()
 
 
@@ -80,7 +82,12 @@ def test_the_scoreboard_has_the_rivals_and_the_fusion_of_several_retrievers(tmp_
     study = two_retrievers([])
     rows = measure(study, EXPERIMENTS, "scoreboard", tmp_path)
     for name in ("GAR", "ReFIT", "BAGEL", "rerank rrf"):
-        assert {(row.cell.k, row.cell.cost) for row in select(rows, method=name)} == {(1, 10), (1, 40), (5, 10), (5, 40)}
+        assert {(row.cell.k, row.cell.cost) for row in select(rows, method=name)} == {
+            (1, 10),
+            (1, 40),
+            (5, 10),
+            (5, 40),
+        }
 
 
 def test_a_single_retriever_without_vectors_has_no_rivals() -> None:

@@ -25,10 +25,10 @@ def index(world: World) -> Index:
     return world.index(0, retrievers=(HashedVectors(), "bm25"))
 
 
-def chain(n_items: int = N_ITEMS) -> NeighbourGraph:
+def chain() -> NeighbourGraph:
     """Each item is next to the one above and the one below."""
-    items = np.arange(n_items)
-    return NeighbourGraph(np.stack([np.minimum(items + 1, n_items - 1), np.maximum(items - 1, 0)], axis=1))
+    items = np.arange(N_ITEMS)
+    return NeighbourGraph(np.stack([np.minimum(items + 1, N_ITEMS - 1), np.maximum(items - 1, 0)], axis=1))
 
 
 def test_neighbours_are_the_nearest_by_cosine_without_the_item_itself() -> None:
@@ -64,13 +64,13 @@ def test_rounds_take_turns_between_the_ranking_and_the_neighbours_of_the_best(wo
 def test_walking_the_graph_climbs_to_what_the_ranking_misses() -> None:
     n_items = 300
     world = World(np.tile(np.arange(n_items, dtype=np.float32), (5, 1)))
+    steps = np.minimum(np.arange(n_items)[:, None] + np.arange(1, 6), n_items - 1)
     index = world.index(0, retrievers=(HashedVectors(),))
     walked, ranked = (
-        np.array([hits.scores[0] for hits in index.search_many(world.queries, k=1, budget=60, method=method)])
-        for method in (Gar(chain(n_items), 2, 2), Rerank())
+        np.array([sum(hits.scores) for hits in index.search_many(world.queries, k=20, budget=60, method=method)])
+        for method in (Gar(NeighbourGraph(steps), 5, 4), Rerank())
     )
-    assert (walked >= ranked).all()
-    assert (walked == n_items - 1).sum() > (ranked == n_items - 1).sum()
+    assert (walked > ranked).all()
 
 
 def test_the_graph_is_made_of_the_embeddings_where_none_is_given(world: World, index: Index) -> None:

@@ -18,7 +18,7 @@ RIVALS: dict[str, Method] = {
     "gar": Gar(batch_size=4),
     "refit": Refit(n_rounds=6),
     "bagel": Bagel(),
-    "cascade": Cascade(lambda query, positions: np.cos(positions), cost=0.1),
+    "cascade": Cascade(lambda _, positions: np.cos(positions), cost=0.1),
 }
 
 

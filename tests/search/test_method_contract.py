@@ -36,7 +36,7 @@ VARIANTS: dict[str, str | Method] = {
     "refit, several times": Refit(n_rounds=4, n_steps=5, temperature=0.3),
     "bagel": Bagel(),
     "bagel, few considered": Bagel(n_rounds=3, exploration=2, n_considered=1),
-    "cascade": Cascade(lambda query, positions: np.sin(positions), cost=0.1),
+    "cascade": Cascade(lambda _, positions: np.sin(positions), cost=0.1),
 }
 RETRIEVERS = ("bm25", "tfidf", HashedVectors())
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from anncur.arrays import NO_POSITIONS
 from anncur.evaluation.protocol import measure, points
 from anncur.evaluation.worlds import QuerySplit, ScoredWorld
 from anncur.index.index import Index
@@ -33,7 +34,7 @@ def choose(
 ) -> Chosen:
     """For every k and budget the settings that find most of the held-out queries' best items; without anchor queries,
     and of settings that find as much, the first."""
-    held_out = QuerySplit(split.tests, split.anchors[:MOST_HELD_OUT])
+    held_out = QuerySplit(NO_POSITIONS, np.random.default_rng(0).permutation(split.anchors)[:MOST_HELD_OUT])
     if len(grid) == 1 or not len(held_out.tests):
         return dict.fromkeys(points(ks, budgets), grid[0])
     found = [measure(index, world, held_out, method, ks=ks, budgets=budgets) for method in grid]

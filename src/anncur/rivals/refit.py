@@ -47,7 +47,8 @@ class Refit:
         everything, exact_scores = ExactVectors(source.vectors), np.empty((len(block.queries), 0))
         new = scored
         for size in sizes[1:]:
-            exact_scores = np.concatenate([exact_scores, (yield [Proposal(positions) for positions in new])], axis=1)
+            answered = yield [Proposal(positions) for positions in new]
+            exact_scores = np.concatenate([exact_scores, np.stack(answered)], axis=1)
             fitted = fit_queries(
                 query_vectors,
                 everything.take(scored),
