@@ -70,10 +70,10 @@ from first_query import (
 from matrices import QUERIES_AT_ONCE, World, block_scorer, read_world, score_world
 
 EXPERIMENT = "rivals"
-OURS, EXHAUSTIVE = "posterior", "exhaustive"
+OURS, CASCADE, EXHAUSTIVE = "posterior", "cascade", "exhaustive"
 N_ANCHORS = (0, 10, 40, 200)
 TASK_K, TASK_ANCHORS = 10, 40  # the task's own metrics as more items are scored are shown with so many anchor queries
-TASK_BUDGETS = (20, *BUDGETS, 500)
+TASK_BUDGETS = (20, *BUDGETS)
 FUSED = f"{BOTH}+{RRF}"
 CLOSE = 0.005  # half a point
 
@@ -151,8 +151,7 @@ def read_study(options: argparse.Namespace, progress: Progress) -> Study:
     """What is measured: a seed's test queries are the same for any number of anchor queries."""
     world = judged_world(options, progress)
     n_tests = options.tests or (N_SAMPLE_TESTS if options.data == SAMPLE else N_TESTS)
-    budgets = (*BUDGETS, TASK_BUDGETS[-1])
-    asked = Sizes(ks=KS, budgets=budgets, n_anchor_queries=N_ANCHORS[-1], n_tests=n_tests, n_seeds=options.seeds)
+    asked = Sizes(ks=KS, budgets=BUDGETS, n_anchor_queries=N_ANCHORS[-1], n_tests=n_tests, n_seeds=options.seeds)
     return Study(world, [], fit_sizes(asked, world.groups, len(world.items), by_document=True))
 
 
@@ -226,7 +225,7 @@ class Bench:
             found[f"GAR, neighbours by {name}"] = Variant(gar_grid(self._graph(name), (RRF, MINILM)))
         found |= {"ReFIT": Variant(refit_grid(MINILM)), "BAGEL": Variant(bagel_grid(MINILM))}
         if shallow is not None and cost is not None:
-            found["cascade"] = Variant([Cascade(shallow, cost, share, RRF) for share in (0.25, 0.1, 0.5)])
+            found[CASCADE] = Variant([Cascade(shallow, cost, share, RRF) for share in (0.25, 0.1, 0.5)])
         found |= {
             "ANNCUR": Variant([anncur.Anncur()], BOTH, **learning),
             f"ADACUR from {MINILM}": Variant([anncur.Adacur(retriever=MINILM)], BOTH, **learning),

@@ -51,7 +51,7 @@ class Bagel:
         considered, query_vectors = source.begin(block.queries, among, n_considered)
         queries = unit_rows(query_vectors)
         processes = [
-            Process(source.vectors, items, query, sharpness=self.sharpness, noise=self.noise)
+            Process(source.unit, items, query, sharpness=self.sharpness, noise=self.noise)
             for items, query in zip(considered, queries, strict=True)
         ]
         sizes = even_rounds(block.budget, block.schedule.at_most(self.n_rounds))
@@ -67,7 +67,7 @@ class Bagel:
 
 
 class Process:
-    """A Gaussian process over some `items`, by their `vectors`, of which one query scores some after others.
+    """A Gaussian process over some `items`, by their unit `vectors`, of which one query scores some after others.
 
     Places are those among `items`. It keeps the kernel between scored and all items, whitened by the Cholesky factor of
     the scored ones, so that no round solves a system again."""
@@ -75,7 +75,7 @@ class Process:
     def __init__(
         self, vectors: FloatMatrix, items: Positions, query: FloatVector, *, sharpness: float, noise: float
     ) -> None:
-        self._vectors = vectors  # of all items of the index, which all queries share
+        self._vectors = vectors  # unit vectors of all items of the index, which all queries share
         self._items = items
         self._sharpness = sharpness
         self._noise = noise
@@ -91,7 +91,7 @@ class Process:
     def observe(self, places: Positions, exact_scores: FloatVector) -> None:
         """Take in the scores of some of the items."""
         cross = self._whitened[:, places]  # (1 + n_scored, n_new)
-        rows = self._kernel(unit_rows(self._vectors[self._items[places]])) - cross.T @ self._whitened
+        rows = self._kernel(self._vectors[self._items[places]]) - cross.T @ self._whitened
         factor = np.linalg.cholesky(rows[:, places].astype(np.float64) + self._noise * np.eye(len(places)))
         targets = np.stack([exact_scores, np.ones(len(places)), np.zeros(len(places))], axis=1)
         new = np.linalg.solve(factor, rows).astype(np.float32)
@@ -116,5 +116,5 @@ class Process:
 
     def _kernel(self, vectors: FloatMatrix) -> FloatMatrix:
         """Of some unit vectors and `items`, (n, n_items)."""
-        kernel: FloatMatrix = np.exp(2 * self._sharpness * (vectors @ unit_rows(self._vectors[self._items]).T - 1))
+        kernel: FloatMatrix = np.exp(2 * self._sharpness * (vectors @ self._vectors[self._items].T - 1))
         return kernel

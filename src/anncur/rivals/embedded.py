@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class Embedded:
     retriever: Retriever
     vectors: FloatMatrix  # (n_items, width)
     reference: Reference
+
+    @cached_property
+    def unit(self) -> FloatMatrix:
+        """Item vectors of length one, in single precision."""
+        return unit_rows(self.vectors)
 
     def begin(self, queries: Sequence[Query], among: Candidates, n_best: int) -> tuple[Positions, FloatMatrix]:
         """For each query its best candidates, (n_queries, n_best), and its vector, (n_queries, width)."""
