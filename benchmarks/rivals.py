@@ -74,6 +74,7 @@ OURS, CASCADE, EXHAUSTIVE = "posterior", "cascade", "exhaustive"
 N_ANCHORS = (0, 10, 40, 200)
 TASK_K, TASK_ANCHORS = 10, 40  # the task's own metrics as more items are scored are shown with so many anchor queries
 TASK_BUDGETS = (20, *BUDGETS)
+MOST_SEEDS = 5  # as many anchor queries as all of these leave, so that more seeds change no split
 FUSED = f"{BOTH}+{RRF}"
 CLOSE = 0.005  # half a point
 
@@ -151,8 +152,9 @@ def read_study(options: argparse.Namespace, progress: Progress) -> Study:
     """What is measured: a seed's test queries are the same for any number of anchor queries."""
     world = judged_world(options, progress)
     n_tests = options.tests or (N_SAMPLE_TESTS if options.data == SAMPLE else N_TESTS)
-    asked = Sizes(ks=KS, budgets=BUDGETS, n_anchor_queries=N_ANCHORS[-1], n_tests=n_tests, n_seeds=options.seeds)
-    return Study(world, [], fit_sizes(asked, world.groups, len(world.items), by_document=True))
+    asked = Sizes(ks=KS, budgets=BUDGETS, n_anchor_queries=N_ANCHORS[-1], n_tests=n_tests, n_seeds=MOST_SEEDS)
+    sizes = fit_sizes(asked, world.groups, len(world.items), by_document=True)
+    return Study(world, [], replace(sizes, n_seeds=min(options.seeds, MOST_SEEDS)))
 
 
 def judged_world(options: argparse.Namespace, progress: Progress) -> ScoredWorld:
