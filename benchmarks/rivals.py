@@ -94,7 +94,7 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a method answered with one budget, the seconds of a query, and those of the processor beyond the scorer's."""
+    """What a method answered with one budget, a query's seconds, and those of the processor beyond the scorer's."""
 
     answers: Sequence[Hits]
     seconds: float

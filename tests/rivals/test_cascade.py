@@ -67,4 +67,4 @@ def test_any_scorer_can_be_the_shallow_one(world: World) -> None:
 @pytest.mark.parametrize("setting", [{"cost": 0}, {"cost": 2}, {"share": 1.5}])
 def test_a_cascade_refuses_settings_that_make_no_sense(world: World, setting: dict[str, float]) -> None:
     with pytest.raises(AnncurError, match=next(iter(setting))):
-        Cascade(Shallow(world), **{"cost": 0.1, **setting})
+        Cascade(Shallow(world), **{"cost": 0.1, **setting})  # type: ignore[arg-type]
