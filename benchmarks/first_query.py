@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 
 import anncur
-from anncur.arrays import FloatMatrix, FloatVector
+from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
 from anncur.evaluation.intervals import Interval, difference
 from anncur.evaluation.own import fit_sizes, sample_world
@@ -40,6 +40,7 @@ from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.retrievers.base import Retriever, item_vectors
 from anncur.retrievers.loading import load_retriever
+from anncur.retrievers.rrf import Rrf
 from anncur.retrievers.stored import StoredRetriever
 from anncur.search.base import Method
 from anncur.training.cache import cached
@@ -53,8 +54,7 @@ KS, BUDGETS = (1, 10, 50), (50, 100, 200)
 POINTS = [(k, budget) for k in KS for budget in BUDGETS]
 N_ANCHORS = (0, 5, 10, 20, 40, 200)
 N_TESTS, N_SAMPLE_TESTS = 100, 50
-BM25, MINILM, RRF = "bm25", "minilm", "rrf"
-RRF_CONSTANT = 60
+BM25, MINILM, RRF = "bm25", "minilm", Rrf.name
 BOTH = f"{BM25}+{MINILM}"
 # what posterior is compared with: re-ranking and ADACUR that have no other retrievers than it has itself
 RERANKED_BY = {BOTH: (BM25, MINILM, RRF), MINILM: (MINILM,), BM25: (BM25,)}
@@ -253,7 +253,7 @@ def stored_retrievers(study: Study, work: Path) -> Callable[[str], StoredRetriev
     def stored(name: str) -> StoredRetriever:
         retriever: Retriever
         if name == RRF:
-            retriever = Fusion([stored(BM25), stored(MINILM)])
+            retriever = Rrf([stored(BM25), stored(MINILM)])
         elif name == MINILM:
             retriever = KeptMiniLM(work / "retrievers", study.data)
         else:
@@ -299,31 +299,6 @@ class KeptMiniLM:
         retriever = load_retriever(MINILM)
         retriever.fit(self._items)
         return retriever
-
-
-class Fusion:
-    """Reciprocal-rank fusion of retrievers."""
-
-    name = RRF
-
-    def __init__(self, retrievers: Sequence[StoredRetriever]) -> None:
-        self._retrievers = retrievers
-
-    def fit(self, items: Iterable[Item]) -> None:
-        """Nothing: the retrievers are fitted."""
-
-    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
-        """(n_queries, n_items)"""
-        rankings = [[mean_ranks(row) for row in each.scores(queries)] for each in self._retrievers]
-        fused: FloatMatrix = (1 / (RRF_CONSTANT + np.array(rankings))).sum(axis=0)
-        return fused
-
-
-def mean_ranks(scores: FloatVector) -> FloatVector:
-    """The place of each item in a ranking, from 1; those with the same score share the mean of their places."""
-    _, place, counts = np.unique(-scores, return_inverse=True, return_counts=True)
-    ranks: FloatVector = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix
 from anncur.cli.frame import show_progress
+from anncur.datasets.beir import Qrels, read_qrels
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.zeshel import Mention, Zeshel
 from anncur.evaluation.worlds import ScoredWorld
@@ -38,13 +39,19 @@ ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 class World:
     """Mentions and entities of one world, drawn once for all scorers; `asked` are the numbers that were asked for.
 
-    Late interaction reads at most `item_tokens` of an item."""
+    Late interaction reads at most `item_tokens` of an item. `qrels` are the judgements of documents."""
 
     mentions: list[Mention]
     items: list[Item]
     name: str
     asked: tuple[int, int]
     item_tokens: int = ITEM_TOKENS
+    qrels: Qrels = field(default_factory=dict)
+
+    @property
+    def judgements(self) -> Qrels:
+        """Those of documents, or the right entities."""
+        return self.qrels or {mention.query.id: {mention.entity_id: 1} for mention in self.mentions}
 
     @property
     def queries(self) -> list[Query]:
@@ -68,14 +75,20 @@ def read_world(data: Path, world: str, n_queries: int, n_items: int) -> World:
 
 
 def read_documents(data: Path, n_queries: int, n_items: int) -> World:
-    """Draw queries and documents in BEIR's layout; judgements are not read, so no document is the right one."""
+    """Draw queries and documents in BEIR's layout, with the judgements of all splits."""
     distinct = list({query.marked_text: query for query in read_queries(data)}.values())
     items = list(read_items(data))
     rng = np.random.default_rng(0)
     queries = [distinct[place] for place in rng.permutation(len(distinct))[:n_queries]]
     mentions = [Mention(query, "", data.name, query.marked_text) for query in queries]
     drawn = np.sort(rng.permutation(len(items))[:n_items]).tolist()
-    return World(mentions, [items[place] for place in drawn], data.name, (n_queries, n_items), LONG_ITEM_TOKENS)
+    qrels = {
+        query_id: grades
+        for file in (data / "qrels").glob("*.tsv")
+        for query_id, grades in read_qrels(data, file.stem).items()
+    }
+    taken = [items[place] for place in drawn]
+    return World(mentions, taken, data.name, (n_queries, n_items), LONG_ITEM_TOKENS, qrels)
 
 
 def score_world(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> ScoredWorld:

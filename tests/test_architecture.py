@@ -26,6 +26,7 @@ LAYERS = [
     ["scores", "factors"],
     ["anchors"],
     ["search"],
+    ["rivals"],
     ["tuning"],
     ["storage"],
     ["planning"],

@@ -9,7 +9,7 @@ import pytest
 import anncur
 from anncur.datasets.trec import write_run
 from anncur.errors import InputError
-from anncur.evaluation.judgements import judge
+from anncur.evaluation.judgements import judge, judge_queries
 from anncur.ranking import Hit, Hits
 
 pytest.importorskip("ir_measures")
@@ -50,3 +50,9 @@ def test_a_run_has_a_line_for_each_hit(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "toy.trec", [answer("q1", "a", "b"), answer("q2", "c")], name="rerank bm25")
     lines = (tmp_path / "runs" / "toy.trec").read_text().splitlines()
     assert lines == ["q1 Q0 a 1 1 rerank-bm25", "q1 Q0 b 2 1 rerank-bm25", "q2 Q0 c 1 1 rerank-bm25"]
+
+
+def test_each_judged_query_has_its_own_measure() -> None:
+    answers = [answer("a", "right", "wrong"), answer("b", "wrong", "right"), answer("nobody judged", "right")]
+    found = judge_queries(answers, {"a": {"right": 1}, "b": {"right": 1}, "not asked": {"right": 1}}, "nDCG@10")
+    assert found == {"a": 1.0, "b": pytest.approx(0.6309, abs=1e-4)}

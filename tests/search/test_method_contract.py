@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 import anncur
 from anncur import Adacur, Anncur, Axn, Rerank
+from anncur.rivals.bagel import Bagel
+from anncur.rivals.cascade import Cascade
+from anncur.rivals.gar import Gar
+from anncur.rivals.refit import Refit
 from anncur.search.base import Method
 from anncur.search.methods import METHODS
 from worlds import HashedVectors, World, low_rank_scores
@@ -26,6 +30,13 @@ VARIANTS: dict[str, str | Method] = {
     "adacur, drawn": Adacur(sampling="softmax", temperature=0.5),
     "axn, without vectors": Axn(retriever="tfidf", n_scored=5),
     "axn, inductive": Axn(kind="inductive", n_rounds=3),
+    "gar": Gar(),
+    "gar, small rounds": Gar(n_neighbours=3, batch_size=2, retriever="hashed"),
+    "refit": Refit(),
+    "refit, several times": Refit(n_rounds=4, n_steps=5, temperature=0.3),
+    "bagel": Bagel(),
+    "bagel, few considered": Bagel(n_rounds=3, exploration=2, n_considered=1),
+    "cascade": Cascade(lambda _, positions: np.sin(positions), cost=0.1),
 }
 RETRIEVERS = ("bm25", "tfidf", HashedVectors())
 

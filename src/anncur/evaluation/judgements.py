@@ -5,6 +5,7 @@ Reads hits and judgements, feeds the scoreboard. Needs the extra `bench`."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from anncur.datasets.beir import Qrels
 from anncur.errors import InputError
@@ -15,10 +16,30 @@ MEASURES = ("nDCG@10", "R@100")
 
 def judge(answers: Sequence[Hits], qrels: Qrels) -> dict[str, float]:
     """Each measure's mean over the judged queries among the answers."""
+    ir_measures = _library()
+    measures = [ir_measures.parse_measure(name) for name in MEASURES]
+    found = ir_measures.calc_aggregate(measures, *_judged_and_scored(ir_measures, answers, qrels))
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def judge_queries(answers: Sequence[Hits], qrels: Qrels, measure: str) -> dict[str, float]:
+    """One measure of each judged query among the answers, by its id."""
+    ir_measures = _library()
+    wanted = [ir_measures.parse_measure(measure)]
+    found = ir_measures.iter_calc(wanted, *_judged_and_scored(ir_measures, answers, qrels))
+    return {metric.query_id: float(metric.value) for metric in found}
+
+
+def _library() -> Any:
     try:
         import ir_measures
     except ModuleNotFoundError as error:
         raise InputError(f"judging needs {error.name}; run pip install 'anncur[bench]'") from error
+    return ir_measures
+
+
+def _judged_and_scored(ir_measures: Any, answers: Sequence[Hits], qrels: Qrels) -> tuple[list[Any], list[Any]]:
+    """Judgements of the queries among the answers, and the answers, as the library takes them."""
     asked = {hits.query.id for hits in answers}
     judged = [
         ir_measures.Qrel(query_id, item_id, grade)
@@ -28,9 +49,7 @@ def judge(answers: Sequence[Hits], qrels: Qrels) -> dict[str, float]:
     ]
     if not judged:
         raise InputError("none of the test queries has been judged; the queries' ids must be those of the judgements")
-    scored = [ir_measures.ScoredDoc(*entry) for entry in _entries(answers)]
-    measures = [ir_measures.parse_measure(name) for name in MEASURES]
-    return {str(name): float(value) for name, value in ir_measures.calc_aggregate(measures, judged, scored).items()}
+    return judged, [ir_measures.ScoredDoc(*entry) for entry in _entries(answers)]
 
 
 def _entries(answers: Sequence[Hits]) -> Iterator[tuple[str, str, float]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from anncur.arrays import NO_POSITIONS
 from anncur.datasets.trec import write_run
+from anncur.evaluation.choices import bagel_grid, choose, gar_grid, refit_grid
 from anncur.evaluation.judgements import judge
 from anncur.evaluation.protocol import SOUND, Outcome, build, measure
 from anncur.evaluation.recall import recalls
@@ -24,6 +25,9 @@ from anncur.evaluation.worlds import QuerySplit, ScoredWorld
 from anncur.index.index import Index
 from anncur.planning.advice import rerank_name
 from anncur.planning.comparison import TRIED, posterior_name
+from anncur.retrievers.loading import RRF
+from anncur.retrievers.rrf import Rrf
+from anncur.retrievers.stored import StoredRetriever
 from anncur.search.adacur import Adacur
 from anncur.search.anncur import Anncur
 from anncur.search.axn import INDUCTIVE, TRANSDUCTIVE, Axn
@@ -52,11 +56,13 @@ BuildTrial: TypeAlias = Callable[[AnyStudy, int], Trial]  # of a study and a see
 
 @dataclass(frozen=True)
 class Variant:
-    """A method as it is measured: how its index is built, and the budget that it needs more than."""
+    """A method as it is measured: how its index is built, the budget that it needs more than, and other settings of it,
+    among which anchor queries choose."""
 
     method: Method
     over: BuildTrial[Any]
     above: int = 0
+    others: tuple[Method, ...] = ()
 
 
 def over_anchors(study: Study, seed: int) -> Trial:
@@ -78,6 +84,21 @@ def over_few(study: Study, seed: int, *, n_anchors: int) -> Trial:
     return Trial(study.world, split, build(study.world, split.fewer(n_anchors, seed), study.undistilled, seed=seed))
 
 
+def over_fused(study: Study, seed: int) -> Trial:
+    """The same with the fusion of the retrievers, where there are several."""
+    split, retrievers = study.sound_split(seed), study.undistilled
+    if can_be_fused(study):
+        retrievers = [*retrievers, StoredRetriever(Rrf(retrievers), study.world.queries, study.world.items)]
+    unanchored = QuerySplit(NO_POSITIONS, split.tests)
+    return Trial(study.world, split, build(study.world, unanchored, retrievers, seed=seed))
+
+
+def can_be_fused(study: Study) -> bool:
+    """Whether a study has several retrievers and not their fusion."""
+    names = [each.name for each in study.undistilled]
+    return len(names) > 1 and RRF not in names
+
+
 class Trials:
     """The trials of a study, of which the last one is kept: an index is as large as its anchor scores."""
 
@@ -97,7 +118,12 @@ Extend: TypeAlias = Callable[[Trials, Variant, Cell], Iterator[Batch]]  # of a v
 
 def variants(study: Study, split: QuerySplit) -> dict[str, Variant]:
     """All methods that the study has the parts for; those over the same index come together."""
-    return {**cheap_variants(study, split), ANNCUR: Variant(Anncur(), over_anchors), **adaptive_variants(study)}
+    return {
+        **cheap_variants(study, split),
+        **rival_variants(study),
+        ANNCUR: Variant(Anncur(), over_anchors),
+        **adaptive_variants(study),
+    }
 
 
 def cheap_variants(study: Study, split: QuerySplit) -> dict[str, Variant]:
@@ -105,6 +131,19 @@ def cheap_variants(study: Study, split: QuerySplit) -> dict[str, Variant]:
     rerank = {rerank_name(each.name): Rerank(each.name) for each in study.retrievers_for(split)}
     methods: dict[str, Method] = {**rerank, Exhaustive.name: Exhaustive()}
     return {name: Variant(method, over_nothing) for name, method in methods.items()}
+
+
+def rival_variants(study: Study) -> dict[str, Variant]:
+    """What others do without anchor queries, for which these choose the settings: fusion where there are several
+    retrievers, the others where one has item vectors."""
+    first = study.first_stage()
+    rankings = [RRF, first.name] if can_be_fused(study) else [first.name]
+    grids: dict[str, list[Method]] = {}
+    if can_be_fused(study):
+        grids[rerank_name(RRF)] = [Rerank(RRF)]
+    if first.item_vectors() is not None:
+        grids |= {"GAR": gar_grid(None, rankings), "ReFIT": refit_grid(first.name), "BAGEL": bagel_grid(first.name)}
+    return {name: Variant(grid[0], over_fused, others=tuple(grid[1:])) for name, grid in grids.items()}
 
 
 def adaptive_variants(study: Study) -> dict[str, Variant]:
@@ -193,7 +232,20 @@ def depth(study: Study) -> Iterator[Batch]:
 
 
 def _measure(trials: Trials, variant: Variant, cells: Sequence[Cell]) -> Iterator[Row]:
-    yield from measure_cells(trials.get(cells[0].seed, variant.over), variant.method, cells)
+    trial = trials.get(cells[0].seed, variant.over)
+    for method, some in _by_method(trial, variant, cells):
+        yield from measure_cells(trial, method, some)
+
+
+def _by_method(trial: Trial, variant: Variant, cells: Sequence[Cell]) -> list[tuple[Method, list[Cell]]]:
+    """Each setting of a variant, with the cells for whose k and budget it was chosen."""
+    if not variant.others:
+        return [(variant.method, list(cells))]
+    grid = [variant.method, *variant.others]
+    points = {(cell.k or 0, cell.cost or 0): cell for cell in cells}
+    ks, budgets = (sorted(set(values)) for values in zip(*points, strict=True))
+    chosen = choose(grid, trial.index, trial.world, trial.split, ks=ks, budgets=budgets)
+    return [(method, [cell for point, cell in points.items() if chosen[point] is method]) for method in grid]
 
 
 def _values(outcome: Outcome) -> dict[str, Any]:
