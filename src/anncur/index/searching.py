@@ -238,7 +238,8 @@ class Searcher:
         for meter, drift in ((run.meter, run.drift) for run in runs if run.meter.calls):
             item_ids = (item.id for item in snapshot.items.take(meter.positions))
             scores = dict(zip(item_ids, meter.exact_scores.tolist(), strict=True))
-            searches.append(LoggedSearch(meter.query, scores, snapshot.version, drift, reference))
+            compared_with = "" if drift is None else reference
+            searches.append(LoggedSearch(meter.query, scores, snapshot.version, drift, compared_with))
         self._backend.log(searches, most=self._log_settings.log_queries)
 
 
