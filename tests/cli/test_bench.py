@@ -155,14 +155,15 @@ def test_the_report_begins_with_a_recommendation_in_the_terms_of_the_user(run: R
 
 
 def test_what_takes_longer_than_the_minutes_is_drawn_and_a_rerun_draws_the_same(run: Run) -> None:
-    slow = SCORER.replace("    return [sum", "    __import__('time').sleep(0.002 * len(pairs))\n    return [sum", 1)
-    Path("bench_scorer.py").write_text(slow)
+    slow = SCORER.replace("    return [sum", "    __import__('time').sleep(0.0005 * len(pairs))\n    return [sum", 1)
+    Path("slow_scorer.py").write_text(slow)
     items = [{"id": f"i{n}", "text": f"word{n % 13} item{n}"} for n in range(1000)]
     Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    arguments = [*OWN, "--seeds", "1", "--minutes", "0.05", "--experiment", "scoreboard"]
+    own = [*OWN[:3], "--scorer", "slow_scorer:score", *OWN[-2:]]
+    arguments = [*own, "--seeds", "1", "--minutes", "0.0125", "--experiment", "scoreboard"]
     _, messages = run("run", *arguments)
     drawn = cost(messages)
-    assert (drawn["n_queries"], drawn["n_items"]) == (40, 200), "1,500 pairs are the least that makes sense"
+    assert (drawn["n_queries"], drawn["n_items"]) == (40, 200), "the fewest that make sense"
     again, messages = run("run", *arguments)
     assert again["n_rows"] == 0
     assert cost(messages)["n_missing"] == 0

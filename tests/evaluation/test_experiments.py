@@ -144,8 +144,9 @@ def test_the_scoreboard_has_the_default_method_without_anchor_queries_and_with_f
     measured: dict[str, list[Row]],
 ) -> None:
     names = ("rerank hashed", "posterior, no anchor queries", "posterior, 10 anchor queries", "posterior")
-    builds = {name: {row["build_calls"] for row in select(measured["scoreboard"], method=name)} for name in names}
-    assert list(builds.values()) == [{0}, {0}, {10 * N_ITEMS}, {30 * N_ITEMS}]
+    rows = {name: select(measured["scoreboard"], method=name) for name in names}
+    n_anchors = [{row["build_calls"] // N_ITEMS for row in some} for some in rows.values()]
+    assert n_anchors == [{0}, {0}, {10}, {30}], "and a few pairs twice, to see whether the scorer is stable"
 
 
 def test_rows_of_methods_tell_how_many_rounds_they_took(measured: dict[str, list[Row]]) -> None:

@@ -24,7 +24,7 @@ FAINT: Style = {"color": "#BBBBBB", "linewidth": 1.0}
 SIZE = (8.4, 5.2)  # inches
 LEAST_QUERIES, MOST_QUERIES = 5, 8  # powers of ten that the axis ends at
 TIMES = {1: "1 s", 60: "1 min", 3600: "1 hour", 86400: "1 day", 30 * 86400: "1 month", 365 * 86400: "1 year"}
-LEGEND_COLUMNS = 2
+LONG_NAME = 50  # characters, of which two don't fit side by side
 
 
 def draw_total_cost(found: Reckoning) -> Figure:
@@ -49,8 +49,7 @@ def draw_total_cost(found: Reckoning) -> Figure:
     axes.set_ylabel("time in all" if found.unit.name == SECONDS else f"{found.unit.name} in all")
     axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, all in all")
     axes.grid(alpha=0.3)
-    lines, names = axes.get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=9)
+    _add_legend(figure, axes)
     return figure
 
 
@@ -73,8 +72,7 @@ def draw_against_costs(lines: Sequence[Line], units: Mapping[str, Unit], label: 
         axes.set_ylabel(label)
         axes.set_ylim(-2, 102)
         axes.grid(alpha=0.3)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False, fontsize=9)
+    _add_legend(figure, panels[0])
     return None if is_empty else figure
 
 
@@ -107,6 +105,13 @@ def line_looks(lines: Sequence[Line]) -> list[Style]:
     return [{**look, "markersize": 4} for look in looks]
 
 
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Below all panels, in two columns where names are short enough."""
+    handles, names = axes.get_legend_handles_labels()
+    n_columns = 1 if max(map(len, names)) > LONG_NAME else 2
+    figure.legend(handles, names, loc="outside lower center", ncols=n_columns, frameon=False, fontsize=9)
+
+
 def _last_power(found: Reckoning) -> int:
     """Where the axis of queries ends: beyond the last stage, and beyond the queries that will be served."""
     largest = max(found.stages[-1].n_queries, found.terms.n_queries or 1)
@@ -123,7 +128,8 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
         place = (stage.n_queries, stage.offer.total(stage.n_queries))
         axes.axvline(stage.n_queries, color="#666666", linewidth=0.8, linestyle=":")
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
-        text = f"{stage.offer.line.name}:\ncheapest from {stage.n_queries:,} queries on"
+        line = stage.offer.line
+        text = f"{line.anchors if line.is_default else line.name}:\ncheapest from {stage.n_queries:,} queries on"
         axes.annotate(text, place, xytext=(8, -26), textcoords="offset points", fontsize=9, zorder=6)
     if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)
