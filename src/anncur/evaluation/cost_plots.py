@@ -129,8 +129,8 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
         axes.axvline(stage.n_queries, color="#666666", linewidth=0.8, linestyle=":")
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
         line = stage.offer.line
-        text = f"{line.anchors if line.is_default else line.name}:\ncheapest from {stage.n_queries:,} queries on"
-        axes.annotate(text, place, xytext=(8, -26), textcoords="offset points", fontsize=9, zorder=6)
+        text = f"{line.anchors if line.is_default else line.name}:\ncheapest from\n{stage.n_queries:,} queries on"
+        axes.annotate(text, place, xytext=(8, -38), textcoords="offset points", fontsize=9, zorder=6)
     if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)
         axes.annotate(
