@@ -208,8 +208,11 @@ class SlowdownLimit:
         if doubt.n_half_way is None:
             doubt.n_half_way, doubt.due = n_here, now + doubt.seconds
         elif n_here > doubt.n_half_way and doubt.n_came >= OUTPACED * max(1, doubt.n_left):
-            self._refused_at = now
-            self._press(now)
+            if n_here > self.max_running:
+                self._refused_at = now
+                self._press(now)
+            else:  # as many clients as there are places may come one after the other
+                self._doubt = Doubt(doubt.seconds, now + doubt.seconds, n_half_way=n_here)
         else:
             self._doubt, self.state, self._busy_at = None, State.OPEN, now
 
