@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _NoWaiting(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _NoWaiting(selectors.DefaultSelector):
     """Looks at files without waiting for them, and lets the loop's clock pass instead."""
 
     def __init__(self) -> None:

@@ -98,7 +98,7 @@ class Query:
 
     @property
     def key(self) -> str:
-        """What tells this text and mention from all others: the marked text, unless the text has brackets of its own."""
+        """What tells this text and mention from all others: the marked text, unless the text has brackets itself."""
         if "[" not in self.text and "]" not in self.text:
             return self.marked_text
         return f"{self.text}\0{'' if self.mention is None else self.mention}"  # no text holds NUL

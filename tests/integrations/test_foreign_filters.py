@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ from anncur.integrations.foreign_filters import from_haystack, from_llama_index
 from boxes import ITEMS, Pencils
 
 
-class Condition(str, Enum):
+class Condition(StrEnum):
     AND = "and"
     OR = "or"
     NOT = "not"

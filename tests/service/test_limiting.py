@@ -49,22 +49,22 @@ class Server:
                     pace = 1 + self.slope * (self.admission.n_running - 1)
                     await asyncio.sleep(STEP * self.alone * pace)
                     left -= STEP * self.alone
-        except ProblemError as problem:
-            assert problem.kind.status == 429
+        except ProblemError:
             self.n_refused += 1
             return False
         self.times.append(loop.time() - came)
         return True
 
-    async def clients(self, n_clients: int, seconds: float) -> None:
-        """Clients that send the next when one is answered."""
+    async def clients(self, n_clients: int, seconds: float, *, apart: float = 0.0) -> None:
+        """Clients that send the next when one is answered; they begin some seconds apart."""
         end = asyncio.get_running_loop().time() + seconds
 
-        async def client() -> None:
+        async def client(number: int) -> None:
+            await asyncio.sleep(apart * number)
             while asyncio.get_running_loop().time() < end:
                 await self.ask()
 
-        await asyncio.gather(*(client() for _ in range(n_clients)))
+        await asyncio.gather(*(client(number) for number in range(n_clients)))
 
     async def load(self, per_second: float, seconds: float) -> None:
         """Requests that come whether or not others were answered."""
@@ -120,6 +120,18 @@ def test_sixteen_clients_are_never_refused_and_lose_little_of_their_throughput(a
     n_answered = simulate(run())
     assert server.n_refused == 0
     assert n_answered / seconds >= 0.9 * server.capacity
+
+
+@pytest.mark.parametrize("apart", [0.05, 0.2, 0.5, 1.5])
+def test_sixteen_clients_that_come_one_after_the_other_are_never_refused(apart: float) -> None:
+    server = Server(0.3, 0.4)
+
+    async def run() -> None:
+        await server.clients(1, 3)
+        await server.clients(16, 30, apart=0.3 * apart)
+
+    simulate(run())
+    assert server.n_refused == 0
 
 
 @pytest.mark.parametrize("load", [0.1, 0.3, 0.5])

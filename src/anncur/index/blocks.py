@@ -128,7 +128,7 @@ class BlockWorker:
         return block
 
     def _answered(self, payload: Sequence[Query], error: ScorerError) -> Answered:
-        """What a block has where the scorer failed for some of its queries; if it failed for all, that is all there is."""
+        """What a block has where the scorer failed for some of its queries; where it failed for all, the error."""
         kept = error.kept if isinstance(error.kept, list) else []
         if isinstance(error, EVERYBODYS) or len(kept) < len(payload) or all(hits.is_partial for hits in kept):
             raise error

@@ -22,9 +22,9 @@ class AnncurRetriever:
     """Retrieves the items that the index's scorer likes best, as documents with their exact scores.
 
     `index` is an index or the path of one, which is opened when the pipeline warms up; `options` are those of
-    `Index.search`, and `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are `calls`
-    (pairs that were scored), `estimated_recall` and `is_partial`; a document's `meta` has the item's metadata and title,
-    and its round under "anncur"."""
+    `Index.search`, and `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are
+    `calls` (pairs that were scored), `estimated_recall` and `is_partial`; a document's `meta` has the item's metadata
+    and title, and its round under "anncur"."""
 
     def __init__(
         self, index: Index | str | Path, *, filters: dict[str, Any] | None = None, **options: Unpack[SearchOptions]
@@ -88,9 +88,7 @@ class AnncurRetriever:
         return self._search
 
 
-def _given(
-    k: int | None, budget: int | None, filter: Filter | None, filters: dict[str, Any] | None
-) -> SearchOptions:
+def _given(k: int | None, budget: int | None, filter: Filter | None, filters: dict[str, Any] | None) -> SearchOptions:
     if filter is not None and filters:
         raise InputError("filter is anncur's and filters are Haystack's; pass one of them")
     given: SearchOptions = {}

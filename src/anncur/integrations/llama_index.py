@@ -21,9 +21,9 @@ with needed("llama-index-core"):
 class AnncurRetriever(BaseRetriever):
     """Retrieves the items that the index's scorer likes best, as nodes with their exact scores.
 
-    `index` is an index or the path of one, `options` are those of `Index.search`; `filters` are LlamaIndex's own, in the
-    place of `filter`. A node has the item's id, text, title and metadata, and under "anncur" of its metadata the round and
-    what the search cost, which no model is shown."""
+    `index` is an index or the path of one, `options` are those of `Index.search`; `filters` are LlamaIndex's own, in
+    the place of `filter`. A node has the item's id, text, title and metadata, and under "anncur" of its metadata the
+    round and what the search cost, which no model is shown."""
 
     def __init__(
         self,

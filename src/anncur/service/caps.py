@@ -53,8 +53,8 @@ def check_answers(answers: Sequence[dict[str, Any]], settings: ServiceSettings) 
     if n_bytes > most:
         raise ProblemError(
             ANSWER_TOO_LARGE,
-            f"its items have {n_bytes / MEGABYTE:.1f} MB, and at most {most / MEGABYTE:.1f} are sent; ask for a smaller k, or "
-            "for fewer queries at once",
+            f"its items have {n_bytes / MEGABYTE:.1f} MB, and at most {most / MEGABYTE:.1f} are sent; ask for "
+            "a smaller k, or for fewer queries at once",
         )
 
 

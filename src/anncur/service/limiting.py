@@ -8,8 +8,8 @@ states:
       │        └──► pressed: requests outpace answers, or were refused
       └── when it has been quiet for a while
 
-Pressed, a high quantile of the time of searches, waiting included, is compared with the same quantile of searches alone,
-and the number of places shrinks by a factor or grows by one, so that the slowdown stays within a bound."""
+Pressed, a high quantile of the time of searches, waiting included, is compared with the same quantile of searches
+alone, and the number of places shrinks by a factor or grows by one, so that the slowdown stays within a bound."""
 
 from __future__ import annotations
 
@@ -194,9 +194,9 @@ class SlowdownLimit:
         """See what the state is now; `n_here` run or wait."""
         if n_here > self.limit:
             self._busy_at = now
-        if self.state is State.OPEN and now - self._busy_at >= OPEN_SECONDS:
-            self.state = State.CALM
-        elif self.state is State.PRESSED and now - self._refused_at >= PRESSED_SECONDS:
+        if (self.state is State.OPEN and now - self._busy_at >= OPEN_SECONDS) or (
+            self.state is State.PRESSED and now - self._refused_at >= PRESSED_SECONDS
+        ):
             self.state = State.CALM
         elif self._doubt is not None and not is_waiting:
             self._doubt = None
@@ -208,8 +208,11 @@ class SlowdownLimit:
         if doubt.n_half_way is None:
             doubt.n_half_way, doubt.due = n_here, now + doubt.seconds
         elif n_here > doubt.n_half_way and doubt.n_came >= OUTPACED * max(1, doubt.n_left):
-            self._refused_at = now
-            self._press(now)
+            if n_here > self.max_running:
+                self._refused_at = now
+                self._press(now)
+            else:  # as many clients as there are places may come one after the other
+                self._doubt = Doubt(doubt.seconds, now + doubt.seconds, n_half_way=n_here)
         else:
             self._doubt, self.state, self._busy_at = None, State.OPEN, now
 

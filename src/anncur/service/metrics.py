@@ -77,7 +77,11 @@ class Metrics:
                 "How many times longer than alone the latest searches ran, their 90th percentile; 0 if unknown.",
                 lambda: 0.0 if limit is None else limit.slowdown,
             ),
-            ("anncur_pressed", "1 while requests are more than can be answered.", lambda: limit is not None and limit.is_pressed),
+            (
+                "anncur_pressed",
+                "1 while requests are more than can be answered.",
+                lambda: limit is not None and limit.is_pressed,
+            ),
         ):
             _gauge(name, text, read, self.registry)
         self.registry.register(_OfIndexes(indexes))

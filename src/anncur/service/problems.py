@@ -100,7 +100,9 @@ def problem_of(error: AnncurError) -> ProblemError:
         wait = error.retry_after if isinstance(error, ScorerBusyError) else None
         return ProblemError(SCORER_FAILED, "the log of the service tells more", retry_after=wait or 5)
     if isinstance(error, DeadlineError):
-        detail = "nothing was changed, and what was scored is kept: send the same again to resume, or fewer items at once"
+        detail = (
+            "nothing was changed, and what was scored is kept: send the same again to resume, or fewer items at once"
+        )
         return ProblemError(TOOK_TOO_LONG, detail, retry_after=1)
     if isinstance(error, StorageError):
         return ProblemError(STORAGE_FAILED, "the log of the service tells more")

@@ -18,8 +18,8 @@ from anncur.service.caps import check_exhaustive, check_filter, check_options
 from anncur.service.documented import problems
 from anncur.service.metrics import MEDIA_TYPE
 from anncur.service.problems import DRAINING, ProblemError
-from anncur.service.served import Change
 from anncur.service.searches import Check, LinesAnswer, Searching, query_of, while_connected
+from anncur.service.served import Change
 from anncur.service.settings import LONGEST_ID, LONGEST_QUERY, MOST_MAPPED, MOST_QUERIES
 from anncur.service.state import exchange_of, service_of
 from anncur.story import label

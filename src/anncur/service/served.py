@@ -48,7 +48,9 @@ class Change:
 
         def check(stage: str, done: int, total: int) -> None:
             if self._is_given_up.is_set() or time.monotonic() > end:
-                raise DeadlineError(f"a change may take {self._seconds:g} seconds, and this one was given up while {stage}")
+                raise DeadlineError(
+                    f"a change may take {self._seconds:g} seconds, and this one was given up while {stage}"
+                )
 
         return check
 
