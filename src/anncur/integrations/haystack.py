@@ -29,7 +29,7 @@ class AnncurRetriever:
     def __init__(
         self, index: Index | str | Path, *, filters: dict[str, Any] | None = None, **options: Unpack[SearchOptions]
     ) -> None:
-        self.options = {**options, **_given(None, None, options.get("filter"), filters)}
+        self.options: SearchOptions = {**options, **_given(None, None, options.get("filter"), filters)}
         check_options(**self.options)
         self.index = index
         self._search: Search | None = None
