@@ -33,7 +33,7 @@ from anncur.cli.frame import show_progress
 from anncur.datasets.beir import Qrels
 from anncur.datasets.sample import SAMPLE as SAMPLE_FOLDER
 from anncur.evaluation.choices import Chosen, bagel_grid, choose, gar_grid, refit_grid
-from anncur.evaluation.intervals import Interval, difference
+from anncur.evaluation.intervals import Interval, difference, recall_interval
 from anncur.evaluation.judgements import judge_queries
 from anncur.evaluation.own import fit_sizes, sample_world
 from anncur.evaluation.protocol import SOUND
@@ -391,14 +391,23 @@ class Board:
         """The mean over seeds."""
         return mean(self.cells.get((method, n_anchors, *point), []), "recall")
 
+    def interval(self, method: str, n_anchors: int, point: tuple[int, int]) -> Interval:
+        """The same, with its interval over documents."""
+        return recall_interval(self.cells[method, n_anchors, *point], self.documents)
+
+    def lead(self, n_anchors: int, point: tuple[int, int]) -> tuple[str, Interval]:
+        """The best of the others, and posterior less it."""
+        rivals = [name for name in self.methods(n_anchors) if name != OURS]
+        best = max(rivals, key=lambda name: self.recall(name, n_anchors, point))
+        ours, theirs = (self.cells[name, n_anchors, *point] for name in (OURS, best))
+        return best, difference(ours, theirs, self.documents)
+
     def behind(self, n_anchors: int) -> Iterator[tuple[tuple[int, int], str, Interval]]:
         """Where a rival is more than half a point ahead of posterior: the best one, and posterior less it."""
-        rivals = [name for name in self.methods(n_anchors) if name != OURS]
         for point in POINTS:
-            best = max(rivals, key=lambda name: self.recall(name, n_anchors, point))
-            if self.recall(best, n_anchors, point) > self.recall(OURS, n_anchors, point) + CLOSE:
-                ours, theirs = (self.cells[name, n_anchors, *point] for name in (OURS, best))
-                yield point, best, difference(ours, theirs, self.documents)
+            best, lead = self.lead(n_anchors, point)
+            if lead.mean < -CLOSE:
+                yield point, best, lead
 
     def task(self, method: str, budget: int) -> list[Row]:
         """The rows with the task's own metrics, with few anchor queries."""
@@ -413,8 +422,9 @@ def show(board: Board) -> None:
     print(
         f"\n## {first.world}, {first.scorer}, {first.n_items:,} items; {n_seeds} seeds, {n_tests} test queries or more"
     )
+    show_summary(board)
     for n_anchors in board.n_anchors:
-        print(f"\n{n_anchors} anchor queries: recall in %\n")
+        print(f"\n{n_anchors} anchor queries: recall in %, with 95% intervals over documents\n")
         print_table(
             ["k, pairs", *(f"{k}, {budget}" for k, budget in POINTS), "ms", "rounds"],
             {name: board_line(board, name, n_anchors) for name in board.methods(n_anchors)},
@@ -423,10 +433,25 @@ def show(board: Board) -> None:
     show_task(board)
 
 
+def show_summary(board: Board) -> None:
+    """Recall of the top 10 with every number of anchor queries, and posterior less the best of the others."""
+    places = [(n_anchors, (TASK_K, budget)) for n_anchors in board.n_anchors for budget in BUDGETS]
+    lines = {
+        name: [
+            f"{100 * board.recall(name, *place):.1f}" if (name, place[0], *place[1]) in board.cells else ""
+            for place in places
+        ]
+        for name in board.methods(board.n_anchors[-1])
+    }
+    lines["posterior less the best other"] = [with_interval(board.lead(*place)[1], "+.1f") for place in places]
+    print("\nrecall of the top 10, in %\n")
+    print_table(["anchor queries, pairs", *(f"{n_anchors}, {budget}" for n_anchors, (_, budget) in places)], lines)
+
+
 def board_line(board: Board, name: str, n_anchors: int) -> list[str]:
     """Recall at every point, and a query's own milliseconds and rounds with the budget in the middle."""
     middle = board.cells.get((name, n_anchors, TASK_K, BUDGETS[1]), [])
-    recall = [f"{100 * board.recall(name, n_anchors, point):.1f}" for point in POINTS]
+    recall = [with_interval(board.interval(name, n_anchors, point)) for point in POINTS]
     return [*recall, f"{1000 * mean(middle, 'own_seconds'):.1f}", f"{mean(middle, 'rounds'):.0f}"]
 
 
@@ -464,6 +489,11 @@ def ndcg(rows: Sequence[Row]) -> str:
 def recall(rows: Sequence[Row]) -> str:
     """Of the scorer's own best."""
     return percent([row["recall"] for row in rows])
+
+
+def with_interval(interval: Interval, form: str = ".1f") -> str:
+    """In %, with half of its width."""
+    return f"{100 * interval.mean:{form}} ±{100 * (interval.high - interval.mean):.1f}"
 
 
 def percent(values: Sequence[float]) -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
+import shlex
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from anncur.evaluation.rows import Row, select
-from anncur.progress import silent
+from anncur.evaluation.rows import Row, read_rows, select
 from anncur.reproduction.experiments import EXPERIMENTS
 from anncur.reproduction.models import MATCH
+from anncur.scorers.onnx import BUILTIN
 from toy_linking import documents, mentions, write_lines, write_zeshel
 
 pytestmark = pytest.mark.slow
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PROJECT = Path(__file__).parents[2]
+BENCHMARKS, GUIDE = PROJECT / "benchmarks", PROJECT / "docs" / "reproduction" / "README.md"
 N_ENTITIES, N_QUERIES, N_TESTS = 120, 32, 12
 
 
@@ -59,39 +62,65 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> argparse.Namespace:
-    data = write_zeshel(tmp_path / "data")
+def data(tmp_path: Path) -> Path:
+    folder = write_zeshel(tmp_path / "data")
     words = [f"word{place}" for place in range(N_ENTITIES)]
-    write_lines(data / "documents" / "delta.json", documents("delta", words))
-    write_lines(data / "mentions" / "test.json", mentions("delta", words))
-    return argparse.Namespace(
-        data=data,
-        work=tmp_path / "work",
-        out=tmp_path / "report",
-        emb="builtin",
-        cls=None,
-        model=[Path("builtin")],
-        base=None,
-        items=80,
-        rows=15,
-        seeds=2,
-        world=["delta"],
-    )
+    write_lines(folder / "documents" / "delta.json", documents("delta", words))
+    write_lines(folder / "mentions" / "test.json", mentions("delta", words))
+    return folder
 
 
-def test_every_part_makes_its_rows_and_makes_them_once(driver: ModuleType, options: argparse.Namespace) -> None:
-    rows = run_all_parts(driver, options)
+@pytest.mark.filterwarnings("ignore::anncur.DriftWarning")  # mentions of such words are unlike each other
+def test_the_documented_commands_make_every_row_and_make_it_once(
+    driver: ModuleType, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = documented_commands()
+    assert {command[command.index("--part") + 1] for command in commands} == set(driver.PARTS)
+    run_all(driver, commands, data, monkeypatch)
+    rows = read_rows(tmp_path / "report" / "rows.jsonl")
     experiments = {row.cell.experiment for row in rows}
     assert experiments == {*EXPERIMENTS, "linking", "statistics"} - {"depth"}  # for which there are no judgements
-    assert len(run_all_parts(driver, options)) == len(rows)
+    assert "noun" not in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     check_what_was_distilled(driver, rows)
 
+    run_all(driver, commands, data, monkeypatch)
+    assert len(read_rows(tmp_path / "report" / "rows.jsonl")) == len(rows)
 
-def run_all_parts(driver: ModuleType, options: argparse.Namespace) -> list[Row]:
-    reproduction = driver.Reproduction(options, silent)
-    for part in driver.PARTS.values():
-        part(reproduction)
-    return list(reproduction.file.rows)
+
+def documented_commands() -> list[list[str]]:
+    """The words after `reproduce` in docs/reproduction/README.md."""
+    block = GUIDE.read_text(encoding="utf-8").partition("reproduce() {")[2].partition("```")[0]
+    lines = block.replace("\\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("reproduce ")]
+
+
+def run_all(driver: ModuleType, commands: Sequence[Sequence[str]], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands on the small world, with the built-in scorer for every model and without `--base`."""
+    folder = data.parent
+    for command in commands:
+        options = dict(zip(command[::2], command[1::2], strict=True))
+        models = {
+            name: str(named_copy(folder, options[name])) for name in ("--emb", "--cls", "--model") if name in options
+        }
+        small = {"--items": "80", "--rows": "15", "--world": "delta"}
+        changed = {**models, **{name: value for name, value in small.items() if name in options}}
+        fixed = {
+            "--part": options["--part"],
+            "--work": str(folder / "work"),
+            "--out": str(folder / "report"),
+            "--seeds": "2",
+        }
+        words = [word for pair in {**fixed, **changed}.items() for word in pair]
+        monkeypatch.setattr(sys, "argv", ["reproduction.py", str(data), *words])
+        driver.main()
+
+
+def named_copy(folder: Path, model: str) -> Path:
+    """The built-in scorer under the name of a model, which tells its kind."""
+    copy = folder / f"{Path(model).name}.onnx"
+    if not copy.exists():
+        shutil.copy(BUILTIN, copy)
+    return copy
 
 
 def check_what_was_distilled(driver: ModuleType, rows: list[Row]) -> None:
