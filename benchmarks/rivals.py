@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import anncur
-from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions
+from anncur.arrays import NO_POSITIONS, FloatVector, Positions
 from anncur.cli.frame import show_progress
 from anncur.datasets.beir import Qrels
 from anncur.datasets.sample import SAMPLE as SAMPLE_FOLDER
@@ -48,6 +49,7 @@ from anncur.ranking import Hits
 from anncur.retrievers.loading import load_retriever
 from anncur.rivals.cascade import Cascade, ShallowScorer
 from anncur.rivals.gar import NeighbourGraph, graph_by_retriever, graph_by_vectors
+from anncur.scorers.loading import load_scorer
 from anncur.scorers.stored import StoredScorer
 from anncur.search.base import Method
 from anncur.training.cache import cached
@@ -68,7 +70,7 @@ from first_query import (
     stored_retrievers,
     unpacked,
 )
-from matrices import QUERIES_AT_ONCE, World, block_scorer, read_world, score_world
+from matrices import read_world, score_world
 
 EXPERIMENT = "rivals"
 OURS, CASCADE, EXHAUSTIVE = "posterior", "cascade", "exhaustive"
@@ -177,7 +179,7 @@ def sample_golds() -> Qrels:
 def batches(study: Study, options: argparse.Namespace) -> Iterator[Batch]:
     """Every variant with every number of anchor queries that there are enough of."""
     bench = Bench(study, options.work)
-    shallow = None if options.shallow is None else shallow_scorer(study.world, options)
+    shallow = None if options.shallow is None else shallow_scorer(study.world, options.shallow)
     variants = bench.variants(shallow, options.cost)
     for seed in range(study.sizes.n_seeds):
         yield documents(study, EXPERIMENT, protocol=SOUND, seed=seed)
@@ -228,7 +230,7 @@ class Bench:
             found[f"GAR, neighbours by {name}"] = Variant(gar_grid(self._graph(name), (RRF, MINILM)))
         found |= {"ReFIT": Variant(refit_grid(MINILM)), "BAGEL": Variant(bagel_grid(MINILM))}
         if shallow is not None and cost is not None:
-            found[CASCADE] = Variant([Cascade(shallow, cost, share, RRF) for share in (0.25, 0.1, 0.5)])
+            found[CASCADE] = Variant([Cascade(shallow, cost, share, RRF) for share in (0.75, 0.5, 0.9, 0.25)])
         found |= {
             "ANNCUR": Variant([anncur.Anncur()], BOTH, **learning),
             f"ADACUR from {MINILM}": Variant([anncur.Adacur(retriever=MINILM)], BOTH, **learning),
@@ -334,29 +336,20 @@ def described(method: Method) -> str:
     return ", ".join(f"{name} {value}" for name, value in plain.items())
 
 
-def shallow_scorer(world: ScoredWorld, options: argparse.Namespace) -> ShallowScorer:
-    """Another scorer's scores of all pairs, kept like a matrix; a cascade looks up those that it asks for."""
-    rows = {query.marked_text: row for row, query in enumerate(world.queries)}
-    drawn = World([], list(world.items), world.name, world.exact_scores.shape)
-    score = None
-    blocks = []
-    for start in range(0, len(rows), QUERIES_AT_ONCE):
-        some = world.queries[start : start + QUERIES_AT_ONCE]
+def shallow_scorer(world: ScoredWorld, name: str) -> ShallowScorer:
+    """Another scorer, which scores a pair once however often a cascade asks for it."""
+    scorer = load_scorer(name)
+    known: dict[str, dict[int, float]] = defaultdict(dict)
 
-        def make(some: Sequence[Query] = some) -> FloatMatrix:
-            nonlocal score
-            score = score or block_scorer(options.shallow, drawn)
-            return score(some)
+    def score(query: Query, positions: Positions) -> FloatVector:
+        scores = known[query.marked_text]
+        new = [place for place in positions.tolist() if place not in scores]
+        if new:
+            found = scorer.score(query, [world.items[place] for place in new])
+            scores.update(zip(new, map(float, found), strict=True))
+        return np.array([scores[place] for place in positions.tolist()], dtype=np.float32)
 
-        name = f"{world.digest()} {Path(options.shallow).name} {start}"
-        blocks.append(cached(options.work / "shallow", "block", name, make))
-    scores = np.concatenate(blocks)
-
-    def look_up(query: Query, positions: Positions) -> FloatVector:
-        found: FloatVector = scores[rows[query.marked_text], positions]
-        return found
-
-    return look_up
+    return score
 
 
 def judged(answers: Sequence[Hits], qrels: Qrels) -> dict[str, Any]:
