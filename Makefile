@@ -10,9 +10,11 @@ TOOLS := .venv-tools
 TOOLS_STAMP := $(TOOLS)/.installed
 INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
+MILVUS := .venv-milvus
+MILVUS_STAMP := $(MILVUS)/.installed
 LIBRARIES := dspy haystack-ai langchain-core llama-index-core mteb pyterrier rerankers
 
-.PHONY: help setup demo test test-slow test-integrations test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs package site
+.PHONY: help setup demo test test-slow test-integrations test-databases test-all lint check fmt bench bench-commit bench-all bench-all-commit model docs package site
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +34,11 @@ test-integrations: $(INTEGRATIONS_STAMP)  ## run the tests of the integrations, 
 	$(INTEGRATIONS)/bin/pytest tests/integrations tests/test_docs.py -m '' -k 'integrations'
 	$(INTEGRATIONS)/bin/mypy src/anncur/integrations
 
-test-all: test test-slow test-integrations package  ## run all tests, in all environments
+test-databases: $(STAMP) $(MILVUS_STAMP)  ## run the tests of vector databases, with a Milvus server too, from an environment of its own
+	ANNCUR_MILVUS_PYTHON="$(CURDIR)/$(MILVUS)/bin/python" $(BIN)/pytest -n auto -m '' tests/attached tests/vectors \
+		tests/test_vectors.py tests/index/test_database_engine.py
+
+test-all: test test-slow test-integrations test-databases package  ## run all tests, in all environments
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -101,6 +107,11 @@ $(INTEGRATIONS_STAMP): pyproject.toml constraints.txt constraints-integrations.t
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--constraint constraints-integrations.txt --editable . mypy pandas pytest pytest-xdist $(LIBRARIES)
+	touch $@
+
+$(MILVUS_STAMP):
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --quiet --disable-pip-version-check milvus==2.3.5
 	touch $@
 
 $(TOOLS_STAMP): pyproject.toml constraints.txt constraints-tools.txt

@@ -136,6 +136,7 @@ def test_settings_of_the_posterior_are_taken(plain: EmbeddedWorld) -> None:
     ("options", "said"),
     [
         ({"target_recall": 0.9}, "target_recall needs estimates of recall"),
+        ({"explain": True}, "a collection is never listed"),
         ({"method": "anncur"}, "the methods for a collection are posterior and rerank"),
         ({"method": anncur.Rerank("bm25")}, "the methods for a collection are posterior and rerank"),
         ({"budget": 100_000}, "budget must be at most 50,000"),
@@ -147,6 +148,11 @@ def test_settings_of_the_posterior_are_taken(plain: EmbeddedWorld) -> None:
 def test_what_a_collection_can_not_do_is_refused(plain: EmbeddedWorld, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         attached(plain)[0].search(plain.queries[0], **options)
+
+
+def test_workers_of_another_engine_do_not_search_a_collection(plain: EmbeddedWorld) -> None:
+    with pytest.raises(InputError, match="searched by this process, got the engine 'ray'"):
+        attached(plain)[0].search_many(plain.queries, engine=anncur.RayEngine(), progress=False)
 
 
 def test_an_embedding_of_another_width_is_refused(plain: EmbeddedWorld) -> None:

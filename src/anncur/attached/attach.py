@@ -5,7 +5,7 @@ together a `Collection`, the model of `model.py` and the loop that searches inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,15 +19,15 @@ from anncur.attached.pgvector import PgvectorCollection
 from anncur.attached.pool import Pool, PoolItems, as_compared
 from anncur.candidates import Candidates
 from anncur.databases.location import PGVECTOR, Location
+from anncur.engines.base import Engine
 from anncur.errors import FingerprintError, InputError
 from anncur.factors.cur import CurFactors
 from anncur.filters import parse_filter
-from anncur.index.build import one_kept
 from anncur.index.filtering import Filter, ids_of
+from anncur.index.searchable import Searchable
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.item_scores import HeldScores
-from anncur.items import Items, QueryLike, as_queries, as_query
-from anncur.progress import ProgressLike, showing, silent
+from anncur.items import Items
 from anncur.ranking import Hits
 from anncur.retrievers.base import foreign_code
 from anncur.retrievers.embeddings import EMBEDDINGS, SAME, checked_rows
@@ -37,12 +37,11 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import StabilityWatch
 from anncur.search.base import Knowledge, Method
-from anncur.search.limits import Limits
-from anncur.search.methods import DEFAULT_METHOD, Rerank
+from anncur.search.methods import Rerank
 from anncur.search.posterior import Posterior
 from anncur.search.splits import SplitTable
 from anncur.vectors.naming import timeout_of
-from anncur.waiting import AWAITING, BLOCKING, Waiting, run
+from anncur.waiting import Waiting
 
 OPTIONS = ("table", "collection", "timeout")  # of a location
 MOST_COUNTED = 50_000  # items that a search may score: nobody needs to know how many more there are
@@ -92,10 +91,11 @@ def attach(
     return Attached(opened, load_scorer(scorer, cache=cache), embedder, Basis.fit(sample, opened.metric))
 
 
-class Attached:
+class Attached(Searchable):
     """A collection and a scorer; made by `attach`. Searches as an `Index` does, and is thread-safe if the scorer is.
 
-    Methods are "posterior" and "rerank". Recall isn't estimated, since nothing was ever scored in full."""
+    Methods are "posterior" and "rerank"; filters are conditions or ids, which the database evaluates. Recall isn't
+    estimated, since nothing was ever scored in full, and there is no story of a search."""
 
     def __init__(self, collection: Collection, scorer: GuardedScorer, embedder: UserRetriever, basis: Basis) -> None:
         self.collection = collection
@@ -105,97 +105,17 @@ class Attached:
         watch = StabilityWatch(capacity=0)  # positions are other items in every search
         self._searcher = Searcher(None, watch, QueryLogSettings(), takes_masks=False)
 
-    def search(
-        self,
-        query: QueryLike,
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-    ) -> Hits:
-        """The k items that the scorer likes best for a query, found with at most `budget` pairs, 200 unless given.
-
-        All as for `Index.search`, but that filters are conditions or ids: the database evaluates them."""
-        limits = _limits(budget, target_recall, max_rounds, deadline_ms, min_score)
-        with one_kept():
-            request = SearchRequest([as_query(query)], k, _as_method(method), limits, seed, silent, filter)
-            return run(self._search(request, BLOCKING))[0]
-
-    def search_many(
-        self,
-        queries: Iterable[QueryLike],
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-        progress: ProgressLike = None,
-    ) -> list[Hits]:
-        """Search for many queries, in blocks: a request to the database is of a whole block."""
-        limits = _limits(budget, target_recall, max_rounds, deadline_ms, min_score)
-        with showing(progress) as shown:
-            request = SearchRequest(as_queries(queries), k, _as_method(method), limits, seed, shown, filter)
-            return run(self._search(request, BLOCKING))
-
-    async def asearch(
-        self,
-        query: QueryLike,
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-    ) -> Hits:
-        """The same as `search`, for callers that await; the database is asked in threads."""
-        limits = _limits(budget, target_recall, max_rounds, deadline_ms, min_score)
-        with one_kept():
-            request = SearchRequest([as_query(query)], k, _as_method(method), limits, seed, silent, filter)
-            return (await self._search(request, AWAITING))[0]
-
-    async def asearch_many(
-        self,
-        queries: Iterable[QueryLike],
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-        progress: ProgressLike = None,
-    ) -> list[Hits]:
-        """The same as `search_many`, for callers that await."""
-        limits = _limits(budget, target_recall, max_rounds, deadline_ms, min_score)
-        with showing(progress) as shown:
-            request = SearchRequest(as_queries(queries), k, _as_method(method), limits, seed, shown, filter)
-            return await self._search(request, AWAITING)
-
     def __repr__(self) -> str:
         return f"<anncur.Attached to {self.collection.name}, {self._scorer.fingerprint}>"
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
+        possible = _possible(request)
         self._embedder.check_queries(request.queries)
         view = await waiting.compute(self._view, request.filter)
-        return await self._searcher.search(view, self._scorer, replace(request, filter=None), waiting)
+        return await self._searcher.search(view, self._scorer, possible, waiting)
+
+    def _search_by(self, engine: Engine, request: SearchRequest) -> list[Hits]:
+        raise InputError(f"a collection is searched by this process, got the engine {engine.name!r}; leave engine out")
 
     def _view(self, filter: Filter | None) -> _View:
         """What one search sees of the collection."""
@@ -230,22 +150,19 @@ def _open(name: str, names: Names, metric: str | None) -> Collection:
     return make(location, names, metric, timeout_of(location))
 
 
-def _limits(
-    budget: int | None,
-    target_recall: float | None,
-    max_rounds: int | None,
-    deadline_ms: float | None,
-    min_score: float | None,
-) -> Limits:
-    if target_recall is not None:
+def _possible(request: SearchRequest) -> SearchRequest:
+    """What is asked for, without its filter, which the database evaluates; refused where a collection can't do it."""
+    if request.limits.target_recall is not None:
         raise InputError(
             "target_recall needs estimates of recall, which need queries that all items were scored for; an attached "
             "collection has none: give budget=…, or build an Index of its items"
         )
-    limits = Limits(budget, None, None, max_rounds, deadline_ms, min_score)
-    if limits.budget is not None and limits.budget > MOST_COUNTED:
-        raise InputError(f"budget must be at most {MOST_COUNTED:,} pairs for a collection, got {limits.budget:,}")
-    return limits
+    budget = request.limits.budget
+    if budget is not None and budget > MOST_COUNTED:
+        raise InputError(f"budget must be at most {MOST_COUNTED:,} pairs for a collection, got {budget:,}")
+    if request.explain:
+        raise InputError("explain needs a map of all items, and a collection is never listed; build an Index of them")
+    return replace(request, method=_as_method(request.method), filter=None)
 
 
 def _as_method(method: str | Method) -> Method:

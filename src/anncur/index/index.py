@@ -19,7 +19,7 @@ from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
 from anncur.index.backend import Backend, Contents
 from anncur.index.blocks import Reopening, search_blocks
-from anncur.index.build import BuildSettings, Request, one_kept
+from anncur.index.build import BuildSettings, Request
 from anncur.index.current import CurrentVersion
 from anncur.index.encoding import without_arrays
 from anncur.index.filtering import Filter
@@ -28,12 +28,13 @@ from anncur.index.folder_build import build_in_folder
 from anncur.index.item_map import MapSample, sample_map
 from anncur.index.memory import MemoryBackend, build_in_memory
 from anncur.index.scorer import IndexScorer, cache_file
+from anncur.index.searchable import Searchable
 from anncur.index.searching import QueryLogSettings, Searcher, SearchRequest
 from anncur.index.snapshot import Snapshot
 from anncur.items import Item, ItemLike, Items, Query, QueryLike, as_queries, as_query, check_items, is_taken
 from anncur.numbers import number, whole_number
 from anncur.planning.suitability import Suitability, TuningReport, assess, compare
-from anncur.progress import ProgressLike, showing, silent
+from anncur.progress import ProgressLike, showing
 from anncur.ranking import Hits
 from anncur.retrievers.embeddings import EMBEDDINGS
 from anncur.retrievers.loading import RetrieverLike, chosen_retrievers, load_retrievers
@@ -49,13 +50,11 @@ from anncur.scorers.base import ScorerLike
 from anncur.scorers.loading import load_scorer
 from anncur.scorers.stability import Stability, StabilityWatch
 from anncur.scores import ScoreMatrix
-from anncur.search.base import Method
 from anncur.search.drift import MOST_QUERIES, DriftSummary
-from anncur.search.limits import DEFAULT_BUDGET, Limits
-from anncur.search.methods import DEFAULT_METHOD
+from anncur.search.limits import DEFAULT_BUDGET
 from anncur.search.settings import Tuned
 from anncur.vectors.engines import EXACT, Engine
-from anncur.waiting import AWAITING, BLOCKING, Waiting, run
+from anncur.waiting import Waiting
 
 LOG = logging.getLogger("anncur")
 
@@ -76,7 +75,7 @@ class IndexInfo(Contents):
         return {**asdict(self), "path": None if self.path is None else str(self.path)}
 
 
-class Index:
+class Index(Searchable):
     """Finds the items that a scorer likes best, with few pairs scored. Made by `build` or `open`.
 
     `search` is thread-safe, also while items are added or removed: an answer belongs to one version of the index. An
@@ -362,121 +361,6 @@ class Index:
         """A hash of all that the index holds: queries, items, exact scores, and what was derived from them."""
         return self._current().digest()
 
-    def search(
-        self,
-        query: QueryLike,
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_budget: int | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-        explain: bool = False,
-    ) -> Hits:
-        """The k items that the scorer likes best for a query, found with at most `budget` pairs.
-
-        `budget` is 200 unless given; for "exhaustive", all items. `method` is "posterior", "anncur", "adacur", "axn",
-        "rerank", "exhaustive", or a method object with settings of its own. Only items that pass `filter` are scored
-        and returned: conditions over metadata such as `{"lang": "en", "year": {">=": 2020}, "tenant": ["a", "b"]}` with
-        `and`, `or` and `not`, a list of ids, or a mask over the items in their order, of the version whose items it was
-        made of. With `target_recall` the search ends when it has probably found that share of the true top k, after at
-        most `max_budget` pairs; an answer that didn't get there is marked as partial. More rounds find more, and each
-        waits for the scorer: one with latency gets as many as take three times as long as all pairs at once, unless
-        `max_rounds` allows more, or fewer. No request, but the first, is started that wouldn't be answered within
-        `deadline_ms`: the best so far is returned, marked as partial. With `min_score`, only items with that score or a
-        better one are returned, and the search ends when no other is likely to be left. With `explain`, the answer's
-        `story` tells what was scored in each round, and what was known of it before. If the search fails, the
-        exception's `kept` holds the hits so far."""
-        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        with one_kept():
-            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter, explain)
-            return run(self._search(request, BLOCKING))[0]
-
-    def search_many(
-        self,
-        queries: Iterable[QueryLike],
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_budget: int | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        engine: EngineLike = "local",
-        seed: int = 0,
-        progress: ProgressLike = None,
-    ) -> list[Hits]:
-        """Search for many queries, in blocks, at less cost than one by one.
-
-        The answers are the same, unless a scorer with latency leaves other numbers of rounds; `max_rounds` fixes them.
-        `budget` is for each query, `deadline_ms` for all of them together. A request holds pairs of several queries
-        where the scorer takes them. If the scorer fails for a query, the others are answered before the error goes up;
-        the exception's `kept` is the list of hits so far. With the engine "ray" (extra `ray`), or `RayEngine(…)`, the
-        blocks of an index on disk are searched by workers, each of which opens it once."""
-        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        runs_on = as_engine(engine)
-        with showing(progress) as shown:
-            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
-            if runs_on.is_elsewhere:
-                snapshot, opening = self._version.for_search(), Reopening(self._scorer.source, self._reopening)
-                return search_blocks(snapshot, request, opening, engine=runs_on)
-            return run(self._search(request, BLOCKING))
-
-    async def asearch(
-        self,
-        query: QueryLike,
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_budget: int | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-        explain: bool = False,
-    ) -> Hits:
-        """The same as `search`, for callers that await.
-
-        An async scorer runs on the caller's event loop; one that blocks, and all computation, in threads. When the task
-        is cancelled, no other request is started."""
-        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        with one_kept():
-            request = SearchRequest([as_query(query)], k, method, limits, seed, silent, filter, explain)
-            return (await self._search(request, AWAITING))[0]
-
-    async def asearch_many(
-        self,
-        queries: Iterable[QueryLike],
-        k: int = 10,
-        budget: int | None = None,
-        method: str | Method = DEFAULT_METHOD,
-        *,
-        filter: Filter | None = None,
-        target_recall: float | None = None,
-        max_budget: int | None = None,
-        max_rounds: int | None = None,
-        deadline_ms: float | None = None,
-        min_score: float | None = None,
-        seed: int = 0,
-        progress: ProgressLike = None,
-    ) -> list[Hits]:
-        """The same as `search_many`, for callers that await."""
-        limits = Limits(budget, target_recall, max_budget, max_rounds, deadline_ms, min_score)
-        with showing(progress) as shown:
-            request = SearchRequest(as_queries(queries), k, method, limits, seed, shown, filter)
-            return await self._search(request, AWAITING)
-
     def first_guesses(self, query: QueryLike, k: int = 10, *, filter: Filter | None = None) -> list[Item]:
         """The items that are best by what is known before the scorer is asked, best first: what a search scores first.
 
@@ -594,6 +478,10 @@ class Index:
             refresh_seconds=self._version.refresh_seconds,
             vectors=None if self._backend.engine is None else self._backend.engine.name,
         )
+
+    def _search_by(self, engine: Engine, request: SearchRequest) -> list[Hits]:
+        opening = Reopening(self._scorer.source, self._reopening)
+        return search_blocks(self._version.for_search(), request, opening, engine=engine)
 
     async def _search(self, request: SearchRequest, waiting: Waiting) -> list[Hits]:
         snapshot = await waiting.compute(self._version.for_search)
