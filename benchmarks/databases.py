@@ -30,7 +30,7 @@ from anncur.search.prior import QueryPrior
 from anncur.threads import one_blas_thread
 from anncur.vectors.base import VectorIndex
 from anncur.vectors.database import DatabaseVectors, Keys
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from anncur.vectors.pgvector import PgvectorTable
 from common import new_parser, write_rows
 from scale import N_ANCHORS, Synthetic, hidden_vectors
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def engine_at(name: str) -> Iterator[Engine]:
+def engine_at(name: str) -> Iterator[VectorEngine]:
     """An engine by name; with a server of its own where it needs one."""
     if name not in SERVERS:
-        yield Engine(name)
+        yield VectorEngine(name)
         return
     with tempfile.TemporaryDirectory() as folder, SERVERS[name](Path(folder) / "data") as server:
-        yield Engine(server.location)
+        yield VectorEngine(server.location)
 
 
 def fitted_model(scorer: Synthetic) -> ItemModel:
@@ -90,7 +90,7 @@ def fitted_model(scorer: Synthetic) -> ItemModel:
     return item_model(*centred_items(scores), noise_share=0.05)
 
 
-def measure(engine: Engine, model: ItemModel, scorer: Synthetic) -> dict[str, Any]:
+def measure(engine: VectorEngine, model: ItemModel, scorer: Synthetic) -> dict[str, Any]:
     """All of one engine."""
     clock = Clock()
     started = time.perf_counter()

@@ -26,7 +26,7 @@ from anncur.search.model import PosteriorModel
 from anncur.search.posterior_search import PosteriorSearch
 from anncur.search.settings import Tuned
 from anncur.search.shortlist import shortlist_size
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from common import new_parser, write_rows
 from late_interaction import QUERY_TOKENS, MaxSim, MiniLMTokens, text_near, unit
 
@@ -149,7 +149,7 @@ def make_model(board: Board, anchors: Positions, engine: str, *, has_retriever: 
     retrievers = {"embeddings": Embeddings(board)} if has_retriever else {}
     queries = [anncur.Query(str(place)) for place in anchors.tolist()]
     anchor_scores = np.ascontiguousarray(board.exact_scores[anchors].T)
-    return PosteriorModel(anchor_scores, queries, retrievers, Tuned(), engine=Engine(engine))
+    return PosteriorModel(anchor_scores, queries, retrievers, Tuned(), engine=VectorEngine(engine))
 
 
 def search(board: Board, model: PosteriorModel, tests: Positions, name: str, found: Recalls) -> float:

@@ -14,7 +14,7 @@ from anncur.candidates import Candidates
 from anncur.errors import InputError
 from anncur.ranking import top_k
 from anncur.vectors.base import VectorIndex
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from anncur.vectors.exact import ExactVectors, Part
 from anncur.vectors.faiss import FLAT, HNSW, IVF, FaissVectors
 
@@ -55,7 +55,7 @@ def make_by(name: str, request: pytest.FixtureRequest) -> Make:
     fixture, _, options = name.partition("?")
     location: str = request.getfixturevalue(fixture).location
     separator = "&" if "?" in location else "?"
-    engine = Engine(f"{location}{separator}{options}" if options else location)
+    engine = VectorEngine(f"{location}{separator}{options}" if options else location)
     return lambda vectors: engine.index(ExactVectors(vectors))
 
 

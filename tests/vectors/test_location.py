@@ -8,7 +8,7 @@ import pytest
 
 from anncur.databases.location import Location
 from anncur.errors import InputError
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from anncur.vectors.naming import OPTIONS
 
 SECRET = "hunter2/%@"
@@ -35,12 +35,12 @@ def test_a_password_is_kept_apart_from_the_name(line: str) -> None:
 
 
 def test_an_engine_has_a_name_without_the_password_and_a_pickle_too() -> None:
-    engine = Engine(f"pgvector:postgresql://me:{QUOTED}@host/shop?prefix=mine")
+    engine = VectorEngine(f"pgvector:postgresql://me:{QUOTED}@host/shop?prefix=mine")
     assert engine.name == "pgvector:postgresql://me@host/shop?prefix=mine"
     assert engine.secret == SECRET
     assert SECRET not in repr(engine)
-    assert engine == Engine(engine.name)
-    assert SECRET.encode() not in pickle.dumps(Engine(engine.name))
+    assert engine == VectorEngine(engine.name)
+    assert SECRET.encode() not in pickle.dumps(VectorEngine(engine.name))
 
 
 def test_what_a_driver_says_is_shown_without_the_password() -> None:
@@ -80,5 +80,5 @@ def test_a_line_that_names_no_database_is_refused_without_showing_its_password(l
 )
 def test_an_engine_with_unknown_options_is_refused_without_showing_its_password(name: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
-        Engine(name)
+        VectorEngine(name)
     assert "hunter2" not in str(caught.value)

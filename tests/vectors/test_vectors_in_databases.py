@@ -22,7 +22,7 @@ from anncur.errors import AnncurWarning, DatabaseError, InputError
 from anncur.ranking import top_k
 from anncur.vectors import database
 from anncur.vectors.database import DatabaseVectors, Keys
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from anncur.vectors.exact import ExactVectors
 from anncur.vectors.naming import OPTIONS
 from anncur.vectors.pgvector import PgvectorTable
@@ -69,7 +69,7 @@ def keys_of(n_items: int, segment: int = 7) -> Keys:
 
 
 def connected(db: Database, vectors: FloatMatrix, keys: Keys, space: str, **options: Any) -> DatabaseVectors:
-    found = Engine(db.location).index(ExactVectors(vectors), space=space, keys=keys, **options)
+    found = VectorEngine(db.location).index(ExactVectors(vectors), space=space, keys=keys, **options)
     assert isinstance(found, DatabaseVectors)
     return found
 
@@ -159,9 +159,9 @@ def test_a_table_of_another_width_is_refused(db: Database, vectors: FloatMatrix,
 
 def test_a_space_that_is_forgotten_is_gone(db: Database, vectors: FloatMatrix, space: str) -> None:
     index = connected(db, vectors, keys_of(N_ITEMS), space)
-    Engine(db.location).forget(space, keys_of(100))
+    VectorEngine(db.location).forget(space, keys_of(100))
     assert len(index.table.missing(keys_of(N_ITEMS))) == 100
-    Engine(db.location).forget(space)
+    VectorEngine(db.location).forget(space)
     uploaded: list[int] = []
     connected(db, vectors, keys_of(N_ITEMS), space, progress=lambda *told: uploaded.append(told[2]))
     assert uploaded[0] == N_ITEMS
@@ -239,14 +239,14 @@ def test_an_upload_by_a_process_that_is_killed_is_completed_by_another(
     program = (
         "import sys, os, numpy as np\n"
         "from anncur.vectors import database\n"
-        "from anncur.vectors.engines import Engine\n"
+        "from anncur.vectors.engines import VectorEngine\n"
         "from anncur.vectors.exact import ExactVectors\n"
         "database.ROWS_AT_ONCE = 500\n"
         "vectors = np.load(sys.argv[1])\n"
         "keys = (7 << 32) + np.arange(len(vectors), dtype=np.int64)\n"
         "def end(stage, done, total):\n"
         "    if done >= 1500: os.kill(os.getpid(), 9)\n"
-        "Engine(sys.argv[2]).index(ExactVectors(vectors), space=sys.argv[3], keys=keys, progress=end)\n"
+        "VectorEngine(sys.argv[2]).index(ExactVectors(vectors), space=sys.argv[3], keys=keys, progress=end)\n"
     )
     arguments = [str(tmp_path / "vectors.npy"), postgres.location, space]
     assert subprocess.run([sys.executable, "-c", program, *arguments], check=False).returncode == -9
@@ -278,7 +278,7 @@ def test_a_database_that_is_too_slow_is_told_and_all_is_ranked_here(
     postgres: PostgresServer, vectors: FloatMatrix, space: str
 ) -> None:
     separator = "&" if "?" in postgres.location else "?"
-    engine = Engine(f"{postgres.location}{separator}timeout=0.3")
+    engine = VectorEngine(f"{postgres.location}{separator}timeout=0.3")
     index = engine.index(ExactVectors(vectors), space=space, keys=keys_of(N_ITEMS))
     table = PgvectorTable.open(Location.parse(engine.name, options=OPTIONS), space)._plain_name
     with postgres.connect() as other, other.transaction():
@@ -292,7 +292,8 @@ def test_a_database_that_is_too_slow_is_told_and_all_is_ranked_here(
 def test_a_server_that_hangs_is_given_up_and_all_is_ranked_here(
     milvus: MilvusServer, vectors: FloatMatrix, space: str
 ) -> None:
-    index = Engine(f"{milvus.location}?timeout=1").index(ExactVectors(vectors), space=space, keys=keys_of(N_ITEMS))
+    keys = keys_of(N_ITEMS)
+    index = VectorEngine(f"{milvus.location}?timeout=1").index(ExactVectors(vectors), space=space, keys=keys)
     try:
         with milvus.hanging(), pytest.warns(AnncurWarning, match=r"(took longer than it may|can't be reached)"):
             found = top(index, vectors[3])
@@ -341,7 +342,7 @@ def test_a_database_that_is_full_is_told(postgres: PostgresServer, vectors: Floa
 
 def test_a_database_that_is_down_is_an_error_when_an_index_is_made(vectors: FloatMatrix) -> None:
     pytest.importorskip("psycopg", reason="PostgreSQL can't be asked: the package psycopg is missing")
-    engine = Engine("pgvector:postgresql://me:hunter2@127.0.0.1:9/shop")
+    engine = VectorEngine("pgvector:postgresql://me:hunter2@127.0.0.1:9/shop")
     with pytest.raises(DatabaseError, match=r"can't be reached; is it running\?") as caught:
         engine.index(ExactVectors(vectors))
     assert "hunter2" not in str(caught.value)
@@ -361,6 +362,6 @@ def test_passwords_are_in_no_file_of_an_index_and_in_no_message(postgres: Postgr
         assert not file.is_file() or secret.encode() not in file.read_bytes(), file
     assert index.info.vectors == postgres.location
     with pytest.raises(DatabaseError) as caught:
-        Engine(location.replace("/postgres?", "/nowhere?")).index(ExactVectors(np.eye(3, dtype=np.float32)))
+        VectorEngine(location.replace("/postgres?", "/nowhere?")).index(ExactVectors(np.eye(3, dtype=np.float32)))
     assert "nowhere" in str(caught.value)
     assert secret not in f"{caught.value}"

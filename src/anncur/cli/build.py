@@ -41,7 +41,7 @@ from anncur.cli.options import (
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
 from anncur.index.index import Index
-from anncur.vectors.engines import EXACT, NAMES, Engine
+from anncur.vectors.engines import EXACT, NAMES, VectorEngine
 
 
 def build(
@@ -143,7 +143,7 @@ def build(
         command = f"anncur search {shlex.quote(str(out))} 'what you look for'"
         console().print(f"{out} is ready; {n_pairs:,} pairs scored. Try: {command}", markup=False, soft_wrap=True)
         engine = index.info.vectors
-        if Engine(engine).is_approximate:
+        if VectorEngine(engine).is_approximate:
             found = f"{engine} finds {index.engine_recall():.1%} of the items that an exact ranking has at its top."
             console().print(found, markup=False, soft_wrap=True)
     else:

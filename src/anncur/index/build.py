@@ -23,7 +23,7 @@ from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.payment import score_again
 from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ScoreMatrix
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
 
@@ -36,7 +36,7 @@ class BuildSettings:
     seed: int = 0
     dtype: str = "float32"
     items_per_chunk: int | None = None
-    engine: Engine = field(default_factory=Engine)
+    engine: VectorEngine = field(default_factory=VectorEngine)
 
 
 @dataclass(frozen=True, eq=False)

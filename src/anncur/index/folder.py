@@ -88,7 +88,7 @@ from anncur.storage.segments import (
 )
 from anncur.storage.version import Version
 from anncur.tuning.derive import derive
-from anncur.vectors.engines import Engine, KeptIndex
+from anncur.vectors.engines import KeptIndex, VectorEngine
 
 Read = TypeVar("Read")
 LOG = logging.getLogger("anncur")
@@ -107,7 +107,7 @@ class FolderBackend:
         folder: Path,
         retrievers: Mapping[str, Retriever] | None = None,
         *,
-        engine: Engine | None = None,
+        engine: VectorEngine | None = None,
     ) -> None:
         self.folder = folder
         self.engine = engine  # None for the one that it was built with
@@ -251,7 +251,7 @@ class FolderBackend:
     def _discard(self, doomed: Sequence[Path]) -> None:
         """Delete what no version needs, also from the database of the engine."""
         if versions(self.folder):
-            forget_vectors(self.folder, doomed, self.engine or Engine(self.newest().manifest.vectors))
+            forget_vectors(self.folder, doomed, self.engine or VectorEngine(self.newest().manifest.vectors))
         delete(doomed)
 
     @contextlib.contextmanager
@@ -388,7 +388,7 @@ class FolderBackend:
             encoded=version.encoded(retrievers),
             projected=version.projected(),
             metadata=Metadata(lambda: [MetadataPart(make(), rows) for make, rows in columns]),
-            engine=self.engine or Engine(version.manifest.vectors).at_hand(),
+            engine=self.engine or VectorEngine(version.manifest.vectors).at_hand(),
             kept_index=self._kept_index,
             seed=version.manifest.seed,
             prepared=Prepared(version.manifest.scorer, version.items_for_scorer()),

@@ -35,7 +35,7 @@ from anncur.storage.item_vectors import (
 )
 from anncur.storage.manifest import Manifest, Segment, next_version
 from anncur.storage.version import Version
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 
 
 def with_vectors(version: Version, fitted: Callable[[], Mapping[str, Retriever]]) -> Manifest:
@@ -78,7 +78,7 @@ def without_vectors(manifest: Manifest) -> Manifest:
     return replace(manifest, files=files)
 
 
-def forget_vectors(folder: Path, doomed: Sequence[Path], engine: Engine) -> None:
+def forget_vectors(folder: Path, doomed: Sequence[Path], engine: VectorEngine) -> None:
     """Delete from an engine's database what belongs to files that are about to be deleted; others may have it still."""
     if not engine.is_database:
         return
@@ -157,7 +157,7 @@ def _project(
 
 
 def _is_half(version: Version) -> bool:
-    return Engine(version.manifest.vectors).precision == np.float16
+    return VectorEngine(version.manifest.vectors).precision == np.float16
 
 
 def _keys_gone(folder: Path, files: Sequence[tuple[str, ...]]) -> dict[str, Positions]:

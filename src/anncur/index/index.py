@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from anncur.anchors import check_method
 from anncur.arrays import FloatMatrix
+from anncur.engines.base import Engine
 from anncur.engines.names import EngineLike, as_engine
 from anncur.errors import DamagedError, InputError
 from anncur.index.arguments import as_folder, as_function, check_has_embeddings, check_path, checked_id, warn_of_script
@@ -53,7 +54,7 @@ from anncur.scores import ScoreMatrix
 from anncur.search.drift import MOST_QUERIES, DriftSummary
 from anncur.search.limits import DEFAULT_BUDGET
 from anncur.search.settings import Tuned
-from anncur.vectors.engines import EXACT, Engine
+from anncur.vectors.engines import EXACT, VectorEngine
 from anncur.waiting import Waiting
 
 LOG = logging.getLogger("anncur")
@@ -152,7 +153,7 @@ class Index(Searchable):
         if items_per_chunk is not None:
             items_per_chunk = whole_number("items_per_chunk", items_per_chunk, least=1)
         seed = whole_number("seed", seed, least=0)
-        settings = BuildSettings(anchor_method, seed, dtype, items_per_chunk, Engine.wanted(vectors))
+        settings = BuildSettings(anchor_method, seed, dtype, items_per_chunk, VectorEngine.wanted(vectors))
         check_items(items)
         check_path(path, exact_scores, shard)
         guarded = load_scorer(scorer, cache=cache_file(cache, path))
@@ -209,7 +210,7 @@ class Index(Searchable):
         own = load_retrievers(retrievers)
         if embeddings is not None or embed_queries is not None:
             own[EMBEDDINGS] = UserRetriever(UserEmbeddings(as_function(embeddings), embed_queries))
-        engine = None if vectors is None else Engine.wanted(vectors)
+        engine = None if vectors is None else VectorEngine.wanted(vectors)
         backend = FolderBackend(as_folder(path), own, engine=engine)
         late_scorer = IndexScorer(scorer, backend.latest_contents, cache=cache_file(cache, path))
         log_settings = QueryLogSettings.of(log_queries, explore)

@@ -22,7 +22,7 @@ from anncur.search.model import PosteriorModel
 from anncur.search.projection import Projected
 from anncur.storage.codecs import encode_feedback, encode_tuned
 from anncur.tuning.derive import Derived
-from anncur.vectors.engines import Engine, KeptIndex
+from anncur.vectors.engines import KeptIndex, VectorEngine
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def make_snapshot(
     encoded: Mapping[str, Encoded],
     projected: Projected | None = None,
     metadata: Metadata,
-    engine: Engine,
+    engine: VectorEngine,
     kept_index: KeptIndex | None = None,
     seed: int,
     prepared: Prepared | None = None,

@@ -30,7 +30,7 @@ from anncur.search.model import PosteriorModel, check_known
 from anncur.search.schedule import Schedule
 from anncur.search.splits import SplitTable
 from anncur.vectors.base import VectorIndex
-from anncur.vectors.engines import Engine
+from anncur.vectors.engines import VectorEngine
 from anncur.vectors.exact import ExactVectors
 
 
@@ -47,7 +47,7 @@ class Knowledge:
     retrievers: Mapping[str, Retriever]
     posterior: PosteriorModel
     anchor_queries: Sequence[Query] = ()
-    engine: Engine = field(default_factory=Engine)
+    engine: VectorEngine = field(default_factory=VectorEngine)
     cache: Cache[Any] = field(default_factory=lambda: Cache(2))
     is_used: threading.Event = field(default_factory=threading.Event)  # by a search, so that all is made and loaded
 

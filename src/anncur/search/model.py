@@ -34,7 +34,7 @@ from anncur.search.prior import LateFeatures, QueryPrior, make_prior, prior_of, 
 from anncur.search.projection import ItemSource, Projected, fit_projection, projected_model
 from anncur.search.settings import FEEDBACK_ALONE, FEW_ANCHORS, NO_ANCHORS, PosteriorSettings, Tuned
 from anncur.vectors.base import VectorIndex
-from anncur.vectors.engines import Engine, KeptIndex
+from anncur.vectors.engines import KeptIndex, VectorEngine
 
 FIRST_SLOPE = 0.7  # of all retrievers together, where nothing can be regressed: in units of the spread of scores
 FIRST_SPREAD = 1.0  # of each retriever's coefficient there
@@ -58,7 +58,7 @@ class PosteriorModel:
         feedback: FeedbackModel | None = None,
         *,
         projected: Projected | None = None,
-        engine: Engine | None = None,
+        engine: VectorEngine | None = None,
         kept_index: KeptIndex | None = None,
     ) -> None:
         self.scores = scores  # of the anchor queries
@@ -67,7 +67,7 @@ class PosteriorModel:
         self.feedback = feedback
         self._queries = queries
         self._retrievers = retrievers
-        self._engine = engine or Engine()
+        self._engine = engine or VectorEngine()
         self._kept_index = kept_index or KeptIndex()
         self._item_models: Cache[ItemModel] = Cache()
         self._engine_indexes: Cache[VectorIndex] = Cache()

@@ -46,7 +46,7 @@ _DRIVERS = {PGVECTOR: postgres.check_driver, MILVUS: milvus.check_driver}
 
 
 @dataclass(frozen=True)
-class Engine:
+class VectorEngine:
     """How items are ranked. A name that has a password in it loses it: that of a database is kept apart."""
 
     name: str = EXACT
@@ -63,7 +63,7 @@ class Engine:
             raise InputError(f"vectors must be one of {', '.join((*NAMES, *DATABASES))}, got {shown!r}")
 
     @classmethod
-    def wanted(cls, name: str) -> Engine:
+    def wanted(cls, name: str) -> VectorEngine:
         """One that a user asks for; an error where it needs what isn't installed."""
         engine = cls(name)
         if engine.is_database:
@@ -72,13 +72,13 @@ class Engine:
             check_faiss(name)
         return engine
 
-    def at_hand(self) -> Engine:
+    def at_hand(self) -> VectorEngine:
         """The same, or where what it needs isn't installed, the exact one with a warning."""
         try:
-            Engine.wanted(self.name)
+            VectorEngine.wanted(self.name)
         except InputError as error:
             warnings.warn(f"{error}; until then all items are ranked exactly", AnncurWarning, stacklevel=2)
-            return Engine()
+            return VectorEngine()
         return self
 
     def is_worth(self, n_items: int) -> bool:
@@ -150,10 +150,10 @@ class KeptIndex:
     """What an engine made of the vectors of one version, kept to make that of the next version from it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._made: tuple[Engine, Identity, FaissVectors | DatabaseVectors] | None = None
+        self._made: tuple[VectorEngine, Identity, FaissVectors | DatabaseVectors] | None = None
         self._making = threading.Lock()
 
-    def get(self, engine: Engine, vectors: ExactVectors, offsets: FloatVector, identity: Identity) -> VectorIndex:
+    def get(self, engine: VectorEngine, vectors: ExactVectors, offsets: FloatVector, identity: Identity) -> VectorIndex:
         """The index of these vectors, each with its offset behind it."""
         with self._making:
             made = self._following(engine, LocalVectors(vectors, offsets), identity)
@@ -164,7 +164,7 @@ class KeptIndex:
             return made
 
     def _following(
-        self, engine: Engine, vectors: LocalVectors, identity: Identity
+        self, engine: VectorEngine, vectors: LocalVectors, identity: Identity
     ) -> FaissVectors | DatabaseVectors | None:
         """From what was made before; None where that is of another engine or space, or of a later version."""
         if self._made is None or (self._made[0], self._made[1].space) != (engine, identity.space):
