@@ -18,6 +18,11 @@ def score_boxes(pairs: Sequence[tuple[str, str]]) -> list[float]:
     return [-abs(number_in(query) - number_in(text)) for query, text in pairs]
 
 
+def distance_scorer() -> anncur.Scorer:
+    """The same where lower scores are better."""
+    return anncur.load_scorer(lambda pairs: [-score for score in score_boxes(pairs)], higher_is_better=False)
+
+
 def number_in(text: str) -> float:
     """The first number of a text."""
     return next(float(word) for word in text.split() if word.isdigit())

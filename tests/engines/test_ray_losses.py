@@ -56,6 +56,21 @@ def test_a_node_that_is_removed_costs_no_score(tmp_path: Path) -> None:
         cluster.shutdown()
 
 
+def test_an_engine_stays_connected_from_job_to_job_by_whatever_name_its_cluster_has(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    cluster.add_node(num_cpus=1)
+    try:
+        port = cluster.address.rpartition(":")[2]
+        with anncur.RayEngine(workers=1, address=f"localhost:{port}") as engine:
+            digests = {build(tmp_path / name, engine=engine).digest() for name in ("a", "b")}
+        assert digests == {build(None).digest()}
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_a_driver_that_is_stopped_is_resumed_with_what_was_paid_for(tmp_path: Path, blow: signal.Signals) -> None:
     corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "queries.txt"

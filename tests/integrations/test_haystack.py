@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import anncur
-from boxes import ITEMS, NEAREST, Pencils
+from boxes import ITEMS, NEAREST, Pencils, distance_scorer
 
 pytest.importorskip("haystack", reason="needs haystack-ai; `make test-integrations` installs it")
 
@@ -40,6 +40,13 @@ def test_documents_are_the_hits_with_exact_scores_and_the_cost_beside_them(index
     assert documents[0].meta["anncur"]["round"] >= 1
     assert (found["calls"], found["is_partial"]) == (60, False)
     assert 0 <= found["estimated_recall"] <= 1
+
+
+def test_documents_have_the_highest_score_first_also_where_the_scorer_likes_low_ones() -> None:
+    retriever = AnncurRetriever(anncur.Index.build(ITEMS, distance_scorer()), k=3, budget=200)
+    documents = retriever.run(query="42 pencils")["documents"]
+    assert [(document.id, document.score) for document in documents] == list(zip(NEAREST, [0, -1, -1], strict=True))
+    assert [document.meta["anncur"]["score"] for document in documents] == [0, 1, 1]
 
 
 def test_a_run_may_have_options_of_its_own(index: anncur.Index) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anncur
-from boxes import ITEMS, NEAREST, Pencils
+from boxes import ITEMS, NEAREST, Pencils, distance_scorer
 
 pytest.importorskip("llama_index.core", reason="needs llama-index-core; `make test-integrations` installs it")
 
@@ -33,6 +33,11 @@ def test_nodes_are_the_hits_with_exact_scores(index: anncur.Index) -> None:
     assert nodes[0].text == "a box of 42 pencils"
     assert nodes[0].metadata["anncur"]["calls"] == 60
     assert nodes[0].metadata["anncur"]["round"] >= 1
+
+
+def test_nodes_have_the_highest_score_first_also_where_the_scorer_likes_low_ones() -> None:
+    nodes = AnncurRetriever(anncur.Index.build(ITEMS, distance_scorer()), k=3, budget=200).retrieve("42 pencils")
+    assert [(node.node_id, node.score) for node in nodes] == list(zip(NEAREST, [0, -1, -1], strict=True))
 
 
 def test_models_are_shown_the_items_metadata_and_not_what_the_search_cost(index: anncur.Index) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 import anncur
-from boxes import ITEMS, NEAREST, Pencils, score_boxes
+from boxes import ITEMS, NEAREST, Pencils, distance_scorer, score_boxes
 
 mteb = pytest.importorskip("mteb", reason="needs mteb; `make test-integrations` installs it")
 
@@ -98,8 +98,7 @@ def test_an_instruction_stands_behind_its_query(scorer: Pencils) -> None:
 
 
 def test_higher_scores_are_better_also_where_the_scorer_likes_low_ones() -> None:
-    distance = anncur.load_scorer(lambda pairs: [-score for score in score_boxes(pairs)], higher_is_better=False)
-    found = search(AnncurSearch(distance, budget=200), QUERIES, top_k=3)["a"]
+    found = search(AnncurSearch(distance_scorer(), budget=200), QUERIES, top_k=3)["a"]
     assert sorted(found, key=lambda item_id: -found[item_id]) == NEAREST
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anncur
-from boxes import ITEMS, NEAREST, Pencils, score_boxes
+from boxes import ITEMS, NEAREST, Pencils, distance_scorer
 
 pt = pytest.importorskip("pyterrier", reason="needs pyterrier; `make test-integrations` installs it")
 
@@ -75,7 +75,6 @@ def test_other_columns_of_queries_are_kept(index: anncur.Index) -> None:
 
 
 def test_the_best_come_first_also_where_the_scorer_likes_low_scores() -> None:
-    distance = anncur.load_scorer(lambda pairs: [-score for score in score_boxes(pairs)], higher_is_better=False)
-    found = AnncurTransformer(anncur.Index.build(ITEMS, distance), k=3, budget=200)(QUERIES)
+    found = AnncurTransformer(anncur.Index.build(ITEMS, distance_scorer()), k=3, budget=200)(QUERIES)
     ranked = found.sort_values("score", ascending=False, kind="stable")
     assert ranked[ranked["qid"] == "a"]["docno"].tolist() == NEAREST

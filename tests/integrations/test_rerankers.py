@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anncur
-from boxes import ITEMS, Pencils, score_boxes
+from boxes import ITEMS, Pencils, distance_scorer, score_boxes
 
 pytest.importorskip("rerankers", reason="needs rerankers; `make test-integrations` installs it")
 
@@ -54,8 +54,7 @@ def test_an_awaited_ranking_runs_the_scorer_on_the_callers_event_loop(scorer: Pe
 
 
 def test_the_best_come_first_also_where_the_scorer_likes_low_scores() -> None:
-    distance = anncur.load_scorer(lambda pairs: [-score for score in score_boxes(pairs)], higher_is_better=False)
-    assert [result.doc_id for result in AnncurRanker(distance).rank("7 pencils", TEXTS).top_k(3)] == [0, 2, 1]
+    assert [result.doc_id for result in AnncurRanker(distance_scorer()).rank("7 pencils", TEXTS).top_k(3)] == [0, 2, 1]
 
 
 def test_scores_that_a_cache_has_are_not_paid_for_again(scorer: Pencils, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import anncur
-from anncur.integrations.searching import Search, SearchOptions, metadata_of, rising_scores
-from boxes import ITEMS, NEAREST, Pencils
+from anncur.integrations.searching import Search, SearchOptions, metadata_of
+from boxes import ITEMS, NEAREST, Pencils, distance_scorer
 
 MODULES = {
     "dspy": "dspy",
@@ -87,10 +87,23 @@ def test_metadata_has_the_title_and_what_the_search_found_out(index: anncur.Inde
     }
 
 
+def test_a_search_among_candidates_ranks_all_of_them_unless_fewer_are_asked_for(plain: anncur.Index) -> None:
+    candidates = [item.id for item in ITEMS[:150]]
+    hits = Search(plain).among("42 pencils", candidates)
+    assert (len(hits), hits.calls) == (150, 150)
+    hits = Search(plain, budget=40).among("42 pencils", candidates, k=5)
+    assert (len(hits), hits.calls) == (5, 40)
+    assert len(Search(plain).among("42 pencils", [])) == 0
+
+
 def test_scores_rise_for_libraries_that_sort_by_them(plain: anncur.Index) -> None:
-    hits = plain.search("42 pencils", k=3, budget=60)
-    assert rising_scores(hits, higher_is_better=True) == hits.scores
-    assert rising_scores(hits, higher_is_better=False) == [-score for score in hits.scores]
+    search = Search(plain)
+    hits = search("42 pencils", k=3, budget=60)
+    assert search.rising_scores(hits) == hits.scores
+    search = Search(anncur.Index.build(ITEMS, distance_scorer()))
+    hits = search("42 pencils", k=3, budget=200)
+    assert hits.ids == NEAREST
+    assert search.rising_scores(hits) == [0.0, -1.0, -1.0]
 
 
 def test_the_page_names_the_versions_that_are_tested() -> None:

@@ -141,3 +141,24 @@ def test_the_command_shows_what_more_workers_take_and_the_best_number(tmp_path: 
     refused = CliRunner().invoke(app, [*command, "--price-per-hour", "2"])
     assert refused.exit_code == 1
     assert "goes with --cluster" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("chunks", "load", "said"),
+    [
+        ([], 1.0, "chunk_seconds must hold the seconds of one chunk at least"),
+        ([1.0, -1.0], 1.0, "chunk_seconds must be"),
+        ([float("nan")], 1.0, "chunk_seconds must be"),
+        ([1.0], float("inf"), "load_seconds must be"),
+    ],
+)
+def test_times_that_are_none_are_refused(chunks: list[float], load: float, said: str) -> None:
+    with pytest.raises(anncur.InputError, match=said):
+        plan_cluster(chunks, Cluster(), load_seconds=load)
+
+
+def test_a_cluster_whose_workers_are_lost_before_they_have_loaded_is_refused() -> None:
+    with pytest.raises(anncur.InputError, match=r"lost every 6\.0 seconds, and it takes 124 until"):
+        plan_cluster([10.0] * 20, Cluster(losses_per_hour=600), load_seconds=120)
+    plan = plan_cluster([10.0] * 20, Cluster(losses_per_hour=100), load_seconds=120)
+    assert all(cost.seconds < 1e6 for cost in plan.costs)

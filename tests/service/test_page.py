@@ -141,6 +141,18 @@ def test_a_search_shows_titles_texts_and_exact_scores_in_order(page: Page) -> No
     assert shown == sorted(shown, reverse=True)
 
 
+def test_an_item_without_a_title_is_called_by_its_id_above_its_text(chromium: Browser, tmp_path: Path) -> None:
+    path, scorer = tmp_path / "plain.anncur", Overlap()
+    items = [anncur.Item(item.id, f"{item.text} at length, " * 20) for item in corpus(60)]
+    anncur.Index.build(items, scorer, path=path, retrievers=["bm25"], progress=False).close()
+    with serving(path, scorer) as url, page_of(chromium, url) as page:
+        page.open(QUERY, budget=20)
+        hits = page.answer()["hits"]
+        assert page.titles() == [hit["id"] for hit in hits]
+        page.tab.click(".hit .text button")
+        assert page.tab.texts(".hit .text")[0] == f"{hits[0]['text'].strip()} less"
+
+
 def test_terms_of_the_query_are_marked_in_titles_and_texts(page: Page) -> None:
     page.open("birds and small Things")
     marked = {text.lower() for text in page.tab.texts(".hit mark")}

@@ -99,6 +99,8 @@ class RayEngine:
         """Connect to a cluster, or start one on this machine, unless that is done."""
         import ray
 
+        if self._has_started:
+            return
         if ray.is_initialized():
             there = ray.get_runtime_context().gcs_address
             if self.address not in (None, "auto", there):

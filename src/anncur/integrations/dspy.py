@@ -39,7 +39,8 @@ class AnncurRetriever(dspy.Module):
 
         def retrieve(query: str, **options: Unpack[SearchOptions]) -> list[Any]:
             hits = self._search(query, **options)
-            return [dotdict({"long_text": hit.item.full_text, "id": hit.id, "score": hit.score}) for hit in hits]
+            found = zip(hits, self._search.rising_scores(hits), strict=True)
+            return [dotdict({"long_text": hit.item.full_text, "id": hit.id, "score": score}) for hit, score in found]
 
         return retrieve
 

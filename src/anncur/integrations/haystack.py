@@ -19,7 +19,7 @@ with needed("haystack-ai"):
 
 @component
 class AnncurRetriever:
-    """Retrieves the items that the index's scorer likes best, as documents with their exact scores.
+    """Retrieves the items that the index's scorer likes best, as documents with their exact scores, the highest first.
 
     `index` is an index or the path of one, which is opened when the pipeline warms up; `options` are those of
     `Index.search`, and `filters` are Haystack's own, in the place of `filter`. Beside `documents`, the outputs are
@@ -48,7 +48,8 @@ class AnncurRetriever:
         filters: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The best documents for a query; what is given here goes before what the component was made with."""
-        return _outputs(self._opened()(query, **_given(k, budget, filter, filters)))
+        search = self._opened()
+        return _outputs(search(query, **_given(k, budget, filter, filters)), search)
 
     @component.output_types(documents=list[Document], calls=int, estimated_recall=float | None, is_partial=bool)
     async def run_async(
@@ -60,7 +61,8 @@ class AnncurRetriever:
         filters: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The same, for callers that await."""
-        return _outputs(await self._opened().awaited(query, **_given(k, budget, filter, filters)))
+        search = self._opened()
+        return _outputs(await search.awaited(query, **_given(k, budget, filter, filters)), search)
 
     def to_dict(self) -> dict[str, Any]:
         """The component as plain values, for a pipeline's file; its index must be on disk."""
@@ -103,10 +105,11 @@ def _given(k: int | None, budget: int | None, filter: Filter | None, filters: di
     return given
 
 
-def _outputs(hits: Hits) -> dict[str, Any]:
+def _outputs(hits: Hits, search: Search) -> dict[str, Any]:
     return {
         "documents": [
-            Document(id=hit.id, content=hit.item.text, meta=metadata_of(hit, hits), score=hit.score) for hit in hits
+            Document(id=hit.id, content=hit.item.text, meta=metadata_of(hit, hits), score=score)
+            for hit, score in zip(hits, search.rising_scores(hits), strict=True)
         ],
         "calls": hits.calls,
         "estimated_recall": hits.estimated_recall,

@@ -41,21 +41,21 @@ class AnncurRetriever(BaseRetriever):
         super().__init__(callback_manager=callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(self._search(query_bundle.query_str))
+        return self._nodes(self._search(query_bundle.query_str))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return _nodes(await self._search.awaited(query_bundle.query_str))
+        return self._nodes(await self._search.awaited(query_bundle.query_str))
 
-
-def _nodes(hits: Hits) -> list[NodeWithScore]:
-    nodes = [
-        TextNode(
-            id_=hit.id,
-            text=hit.item.text,
-            metadata=metadata_of(hit, hits),
-            excluded_llm_metadata_keys=[FACTS],
-            excluded_embed_metadata_keys=[FACTS],
-        )
-        for hit in hits
-    ]
-    return [NodeWithScore(node=node, score=score) for node, score in zip(nodes, hits.scores, strict=True)]
+    def _nodes(self, hits: Hits) -> list[NodeWithScore]:
+        nodes = [
+            TextNode(
+                id_=hit.id,
+                text=hit.item.text,
+                metadata=metadata_of(hit, hits),
+                excluded_llm_metadata_keys=[FACTS],
+                excluded_embed_metadata_keys=[FACTS],
+            )
+            for hit in hits
+        ]
+        rising = self._search.rising_scores(hits)
+        return [NodeWithScore(node=node, score=score) for node, score in zip(nodes, rising, strict=True)]

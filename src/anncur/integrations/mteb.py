@@ -9,9 +9,8 @@ from typing import Any, Unpack
 
 from anncur.errors import InputError
 from anncur.index.index import Index
-from anncur.integrations.searching import Search, SearchOptions, check_options, needed, rising_scores
+from anncur.integrations.searching import Search, SearchOptions, check_options, needed
 from anncur.items import Item, Query, QueryLike
-from anncur.ranking import Hits
 from anncur.retrievers.loading import RetrieverLike
 from anncur.scorers.base import ScorerLike
 from anncur.scorers.loading import load_scorer
@@ -113,11 +112,8 @@ class AnncurSearch:
             answers = self._search.many(asked, k=top_k)
         else:
             answers = [self._search.among(query, top_ranked.get(query.id, []), k=top_k) for query in asked]
-        return {hits.query.id: self._scores(hits) for hits in answers}
-
-    def _scores(self, hits: Hits) -> dict[str, float]:
-        scores = rising_scores(hits, higher_is_better=self._scorer.rules.higher_is_better)
-        return dict(zip(hits.ids, scores, strict=True))
+        rising = self._search.rising_scores
+        return {hits.query.id: dict(zip(hits.ids, rising(hits), strict=True)) for hits in answers}
 
 
 def _item(row: Mapping[str, Any]) -> Item:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from anncur.index.index import Index
-from anncur.integrations.searching import Search, SearchOptions, needed, rising_scores
+from anncur.integrations.searching import Search, SearchOptions, needed
 from anncur.items import Query
 from anncur.ranking import Hits
 
@@ -18,7 +18,7 @@ FOUND = ["docno", "title", "text", "score", "rank", "iteration", "calls", "estim
 
 
 class AnncurTransformer(pt.Transformer):
-    """Retrieves for queries, or re-ranks results, and then scores no other items.
+    """Retrieves for queries, or re-ranks results: all that it is given, unless `k` or `budget` is less.
 
     `index` is an index or the path of one, `options` are those of `Index.search`. Of a row, `iteration` is the round in
     which the item was scored, and `calls` and `estimated_recall` are its query's. Higher scores are better: those of a
@@ -27,7 +27,6 @@ class AnncurTransformer(pt.Transformer):
     def __init__(self, index: Index | str | Path, **options: Unpack[SearchOptions]) -> None:
         super().__init__()
         self._search = Search(index, **options)
-        self._higher_is_better = self._search.index.info.higher_is_better
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The columns of queries, with a row for each hit."""
@@ -48,7 +47,7 @@ class AnncurTransformer(pt.Transformer):
         return [self._search.among(query, candidates[qid]) for qid, query in zip(queries["qid"], asked, strict=True)]
 
     def _rows(self, qid: Any, hits: Hits) -> list[dict[str, Any]]:
-        scores = rising_scores(hits, higher_is_better=self._higher_is_better)
+        scores = self._search.rising_scores(hits)
         return [
             {
                 "qid": qid,

@@ -44,6 +44,7 @@ class Search:
         check_options(**options)
         self.index = index if isinstance(index, Index) else Index.open(index)
         self.options = options
+        self._higher_is_better = self.index.info.higher_is_better
 
     def __call__(self, query: QueryLike, **others: Unpack[SearchOptions]) -> Hits:
         """The hits for a query."""
@@ -58,11 +59,20 @@ class Search:
         return self.index.search_many(queries, **self._with(others))
 
     def among(self, query: QueryLike, ids: Iterable[str], **others: Unpack[SearchOptions]) -> Hits:
-        """The hits among candidates that something else found."""
+        """The hits among candidates that something else found: all of them, unless `k` or a budget is given."""
         if self.options.get("filter") is not None:
             raise InputError("a search among given candidates takes no filter; leave out filter=…, or the candidates")
-        narrowed: SearchOptions = {**others, "filter": list(ids)}
-        return self(query, **narrowed)
+        candidates = list(ids)
+        n_candidates = max(1, len(candidates))
+        everything: SearchOptions = {"k": n_candidates}
+        if self._with(others).get("target_recall") is None:
+            everything["budget"] = n_candidates
+        given = {name: value for name, value in self._with(others).items() if value is not None}
+        return self.index.search(query, **{**everything, **given, "filter": candidates})
+
+    def rising_scores(self, hits: Hits) -> list[float]:
+        """The scores of hits for libraries that sort by them, the highest first."""
+        return hits.scores if self._higher_is_better else [-score for score in hits.scores]
 
     def _with(self, others: SearchOptions) -> SearchOptions:
         if others:
@@ -103,11 +113,6 @@ def metadata_of(hit: Hit, hits: Hits) -> dict[str, Any]:
         "is_partial": hits.is_partial,
     }
     return {**title, **hit.item.metadata, FACTS: facts}
-
-
-def rising_scores(hits: Hits, *, higher_is_better: bool) -> list[float]:
-    """The scores of hits for libraries that sort by them, the highest first."""
-    return hits.scores if higher_is_better else [-score for score in hits.scores]
 
 
 @contextmanager

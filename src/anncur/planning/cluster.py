@@ -25,6 +25,7 @@ HOUR = 3600.0
 MOST_EVENTS = 200_000  # chunks that are simulated for each number of workers; more runs where there are few
 MOST_RUNS = 20
 WORTHWHILE = 0.8  # share of the paid time that workers score: more of them would mostly wait
+MOST_LOADS = 4.0  # mean times between losses that loading may take: above, hardly a worker ever scores
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -88,6 +89,7 @@ def plan_cluster(
     chunk_seconds: Sequence[float], cluster: Cluster, *, load_seconds: float, seed: int = 0
 ) -> ClusterPlan:
     """Simulate a build of these chunks with more and more workers; `load_seconds` is what a worker takes to load."""
+    _check(chunk_seconds, cluster, load_seconds)
     costs = [
         cluster_cost(chunk_seconds, cluster, n_workers, load_seconds=load_seconds, seed=seed)
         for n_workers in _sizes(cluster, len(chunk_seconds))
@@ -194,6 +196,22 @@ def chunk_times(
     sizes = np.array([min(items_per_chunk, n_items - start) for start in range(0, n_items, items_per_chunk)])
     drawn = rng.choice(np.asarray(item_seconds, dtype=np.float64), size=(len(sizes), requests_per_chunk)).mean(axis=1)
     return [float(seconds) for seconds in sizes * drawn]
+
+
+def _check(chunk_seconds: Sequence[float], cluster: Cluster, load_seconds: float) -> None:
+    """Refuse times that are none, and a cluster that would never be done."""
+    if not len(chunk_seconds):
+        raise InputError("chunk_seconds must hold the seconds of one chunk at least, got none")
+    for seconds in chunk_seconds:
+        number("chunk_seconds", seconds, least=0)
+    number("load_seconds", load_seconds, least=0)
+    until_ready = cluster.process_seconds + load_seconds + SECONDS_AT_STAKE  # and something is written
+    if cluster.losses_per_hour * until_ready > MOST_LOADS * HOUR:
+        raise InputError(
+            f"with {cluster.losses_per_hour:g} losses per hour a worker is lost every "
+            f"{HOUR / cluster.losses_per_hour:.1f} seconds, and it takes {until_ready:.0f} until its first scores are "
+            "written: the build would never end; keep workers longer, or let them load sooner"
+        )
 
 
 def _sizes(cluster: Cluster, n_chunks: int) -> list[int]:

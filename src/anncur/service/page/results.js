@@ -39,7 +39,6 @@ export function showHits(view) {
 }
 
 function shownHit(hit, place, { view, wanted, ranks }) {
-  const title = words.labelOf(hit);
   const round = view.rounds.roundOf.get(hit.id);
   return html(
     "li",
@@ -48,8 +47,8 @@ function shownHit(hit, place, { view, wanted, ranks }) {
     html(
       "div",
       { class: "said" },
-      html("h3", {}, marked(title, wanted)),
-      hit.title && text(hit.text, wanted),
+      html("h3", {}, marked(hit.title || hit.id, wanted)),
+      hit.text && text(hit.text, wanted),
       notes(hit, round, ranks, view),
     ),
     html("span", { class: "score", title: "exact score" }, hit.score === null ? "unscored" : words.score(hit.score)),
