@@ -62,13 +62,12 @@ class Search:
         """The hits among candidates that something else found: all of them, unless `k` or a budget is given."""
         if self.options.get("filter") is not None:
             raise InputError("a search among given candidates takes no filter; leave out filter=…, or the candidates")
-        candidates = list(ids)
-        n_candidates = max(1, len(candidates))
-        everything: SearchOptions = {"k": n_candidates}
-        if self._with(others).get("target_recall") is None:
-            everything["budget"] = n_candidates
-        given = {name: value for name, value in self._with(others).items() if value is not None}
-        return self.index.search(query, **{**everything, **given, "filter": candidates})
+        candidates, asked = list(ids), self._with(others)
+        asked["filter"] = candidates
+        asked.setdefault("k", max(1, len(candidates)))
+        if asked.get("budget") is None and asked.get("target_recall") is None:
+            asked["budget"] = max(1, len(candidates))
+        return self.index.search(query, **asked)
 
     def rising_scores(self, hits: Hits) -> list[float]:
         """The scores of hits for libraries that sort by them, the highest first."""
