@@ -289,3 +289,13 @@ def test_settings_out_of_range_are_refused(settings: dict[str, object]) -> None:
 def test_an_unknown_retriever_is_refused_with_those_there_are(make_world: MakeWorld) -> None:
     with pytest.raises(InputError, match="this index has the retrievers: bm25"):
         make_world().index(10).search("any", method=Posterior(retrievers=("magic",)))
+
+
+def test_no_estimate_is_above_what_can_have_been_found_or_of_more_items_than_were_tried() -> None:
+    world = World(low_rank_scores(60, 400, rank=3, noise=0.0, seed=1))
+    index = world.index(40)
+    for k, budget in ((100, 40), (50, 20), (10, 5)):
+        estimate = index.search(world.queries[50], k=k, budget=budget).estimated_recall
+        assert estimate is not None
+        assert estimate <= budget / k
+    assert index.search(world.queries[50], k=300, budget=350).estimated_recall is None

@@ -203,12 +203,12 @@ class PosteriorSearch:
         self.scored, self.exact_scores = self.scored[rows], self.exact_scores[rows]
 
     def estimates(self, calibration: Calibration, k: int) -> FloatVector:
-        """The recall to expect, (n_queries,); NaN where nothing is calibrated."""
-        if not calibration.ks:
+        """The recall to expect, (n_queries,); NaN where nothing is calibrated, or only smaller k."""
+        k, n_scored = min(k, len(self._among)), self.scored.shape[1]
+        if k > max(calibration.ks, default=0):
             return np.full(len(self.scored), np.nan)
-        k = min(k, len(self._among))
-        features = self.recall_features(calibration.around(k))
-        return calibration.apply(features, k=k, n_scored=self.scored.shape[1])
+        recalls = calibration.apply(self.recall_features(calibration.around(k)), k=k, n_scored=n_scored)
+        return np.minimum(recalls, n_scored / k)
 
     def drifts(self, reference: DriftReference) -> FloatVector:
         """How unlike the queries of the reference these are, (n_queries,); NaN where it can't be known."""
