@@ -59,6 +59,7 @@ class Member:
     actor: Any
     units: deque[int] = field(default_factory=deque)
     is_ready: bool = False
+    pause: float = POLL_SECONDS  # before it is asked to start again
 
 
 class Driver:
@@ -79,6 +80,7 @@ class Driver:
         self._retries = retries
         self._members = [Member(new_actor()) for _ in range(n_workers)]
         self._starting = {member.actor.start.remote(): member for member in self._members}
+        self._away: dict[Member, float] = {}  # when those that couldn't be started are asked to again
         self._running: dict[Any, tuple[Member, int]] = {}
         self._polls: dict[Any, Member] = {}  # questions of how far units are
         self._tries: Counter[int] = Counter()  # of units, since they last got any further
@@ -122,7 +124,9 @@ class Driver:
         """Have all units done; an error names those that can't be."""
         while self._hand_out() or self._running:
             asked = [*self._starting, *self._running, *self._polls]
-            for reference in ray.wait(asked, num_returns=1, timeout=POLL_SECONDS)[0]:
+            if not asked:  # no worker is there
+                time.sleep(POLL_SECONDS)
+            for reference in ray.wait(asked, num_returns=1, timeout=POLL_SECONDS)[0] if asked else ():
                 self._settle(reference)
             self._poll()
         if self._given_up:
@@ -168,11 +172,13 @@ class Driver:
         self._warn(outcome)
         if outcome.error is None:
             member.is_ready = self._has_started = True
+            member.pause = POLL_SECONDS
         elif not self._has_started:
             raise outcome.error
         else:
             self._warn_once(f"a worker can't be used: {outcome.error}")
-            if all(one is member or not (one.is_ready or one in self._starting.values()) for one in self._members):
+            others = [one for one in self._members if one is not member]
+            if not any(one.is_ready or one in self._away or one in self._starting.values() for one in others):
                 raise outcome.error
 
     def _settle_unit(self, reference: Any) -> None:
@@ -210,10 +216,13 @@ class Driver:
         self._restart(member, error)
 
     def _restart(self, member: Member, error: RayError) -> None:
-        """Wait until a worker is there again: Ray starts it, where there is room, unless it is gone for good."""
+        """Wait until a worker is there again: Ray starts it, where there is room, unless it is gone for good.
+
+        Until then it can't be asked anything, so that each question waits twice as long as the one before."""
         if isinstance(error, ActorDiedError):
             member.actor = self._new_actor()
-        self._starting[member.actor.start.remote()] = member
+        self._away[member] = time.monotonic() + member.pause
+        member.pause *= 2
 
     def _fail(self, unit: int, reason: str) -> None:
         """Try a unit again after all others, unless it failed too often without getting any further."""
@@ -243,6 +252,9 @@ class Driver:
         if now - self._last_poll < POLL_SECONDS:
             return
         self._last_poll = now
+        for member in [member for member, due in self._away.items() if due <= now]:
+            del self._away[member]
+            self._starting[member.actor.start.remote()] = member
         working = [member for member in self._members if member.units]
         if working:
             self._last_at_work = now
