@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from anncur.errors import InputError
@@ -53,6 +55,32 @@ def test_probes_need_no_token(make_client: MakeClient) -> None:
     client = make_client(token=None)
     for path in ("/livez", "/readyz", "/version", "/openapi.json"):
         assert client.get(path).status_code == 200
+
+
+def under(prefix: str, client: TestClient, *, is_mounted: bool) -> TestClient:
+    """A client of the same application below a path: mounted in another one, or by a server that says so."""
+    if is_mounted:
+        app = Starlette(routes=[Mount(prefix, client.app)])
+        return TestClient(app, headers=client.headers, raise_server_exceptions=False)
+    return TestClient(client.app, headers=client.headers, root_path=prefix, raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_below_another_path_the_same_tokens_are_needed(make_client: MakeClient, is_mounted: bool) -> None:
+    items = {"items": [{"id": "new", "text": "a"}]}
+    for options, status in (
+        ({"token": READ}, 403),
+        ({"token": None}, 401),
+        ({"token": None, "tokens": AccessTokens()}, 403),
+        ({"token": WRITE}, 200),
+    ):
+        client = under("/api", make_client(**options), is_mounted=is_mounted)
+        assert client.post("/api/v1/items", json=items).status_code == status
+        assert client.delete("/api/v1/items/new").status_code == status
+    without = under("/api", make_client(token=None), is_mounted=is_mounted)
+    for path in ("/livez", "/readyz", "/version", "/openapi.json", "/", "/page/index.html"):
+        assert without.get(f"/api{path}").status_code == 200
+    assert without.get("/api/v1/indexes").status_code == 401
 
 
 @given(st.binary(max_size=40))

@@ -323,6 +323,17 @@ def test_a_client_that_goes_away_ends_its_search(service: RunningService) -> Non
     raise AssertionError("searches of clients that are gone still run")
 
 
+def test_a_client_that_breaks_off_during_its_body_is_no_error_of_ours(service: RunningService) -> None:
+    n_before = len(service.log_lines())
+    with socket.create_connection(("127.0.0.1", service.port), timeout=15) as connection:
+        connection.sendall(search(GOOD)[:-10])
+    deadline = time.monotonic() + 10
+    while not (found := [line for line in service.log_lines()[n_before:] if line.get("route") == "/v1/search"]):
+        assert time.monotonic() < deadline, "it is in the log"
+        time.sleep(0.05)
+    assert [line["status"] for line in found] == [499]
+
+
 def test_nothing_of_all_that_was_an_error_of_ours(service: RunningService) -> None:
     """Stands last: the log of what came before."""
     assert [line for line in service.log_lines() if line.get("status", 0) >= 500 or "traceback" in line] == []

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette._utils import get_route_path  # what routes go by, so that nothing is taken for another path here
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anncur.errors import AnncurError
@@ -75,7 +77,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        exchange = Exchange(_request_id(headers), scope["method"], scope["path"])
+        exchange = Exchange(_request_id(headers), scope["method"], get_route_path(scope))
         scope.setdefault("state", {})["exchange"] = exchange
         sending = Sending(send, exchange)
         with span("anncur.request", **{"http.request.method": exchange.method, "anncur.request_id": exchange.id}):
@@ -93,8 +95,10 @@ class Edge:
         if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > LARGEST_HEADERS:
             raise ProblemError(LARGE_HEADERS, f"they may have {LARGEST_HEADERS} bytes", headers={"Connection": "close"})
         check_host(headers.get(b"host", b""), settings.hosts)
-        if scope["path"] not in self._open_paths:
-            check_token(settings.tokens, headers.get(b"authorization", b""), is_write=_is_write(scope))
+        path = send.exchange.path
+        if path not in self._open_paths:
+            is_write = _is_write(scope["method"], path)
+            check_token(settings.tokens, headers.get(b"authorization", b""), is_write=is_write)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
             raise too_large(settings.max_body_bytes)
@@ -171,9 +175,8 @@ def _is_same(shown: bytes, token: bytes | None) -> bool:
     return token is not None and hmac.compare_digest(shown, token)
 
 
-def _is_write(scope: Scope) -> bool:
-    path: str = scope["path"]
-    return scope["method"] != "GET" and (path == "/v1/items" or path.startswith("/v1/items/"))
+def _is_write(method: str, path: str) -> bool:
+    return method != "GET" and (path == "/v1/items" or path.startswith("/v1/items/"))
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
