@@ -83,7 +83,7 @@ class Edge:
         with span("anncur.request", **{"http.request.method": exchange.method, "anncur.request_id": exchange.id}):
             try:
                 await self._answer(scope, headers, receive, sending)
-            except ClientGoneError:
+            except (ClientGoneError, ClientDisconnect):
                 pass  # nobody to answer
             except Exception as error:
                 await self._report(error, scope, receive, sending)
