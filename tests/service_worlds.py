@@ -119,6 +119,16 @@ class RunningService:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    def forget_peak_mb(self) -> float:
+        """Begin to watch the most memory that it has; what it has now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.resident_mb()
+
+    def peak_mb(self) -> float:
+        """The most memory that it had since then."""
+        (line,) = re.findall(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        return int(line) / 1024
+
     def log_lines(self) -> list[dict[str, Any]]:
         lines = self.log.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]

@@ -60,6 +60,10 @@ def chunked(*chunks: bytes, head: bytes = HEAD) -> bytes:
     return lines + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
 
 
+def many_fields(n_fields: int) -> bytes:
+    return b", ".join(b'"%x": 0' % number for number in range(n_fields))
+
+
 def authorized(token: bytes) -> bytes:
     return post(b"/v1/search", GOOD, head=b"Host: localhost\r\nAuthorization: " + token + b"\r\n")
 
@@ -116,6 +120,22 @@ CORPUS: dict[str, tuple[bytes, set[int | None]]] = {
         ),
         {200, 422},
     ),
+    "300,000 unknown fields": (search(b'{"query": "a", ' + many_fields(300_000) + b"}"), {422}),
+    "1,000 items of 250 unknown fields": (
+        post(b"/v1/items", b'{"items": [' + b", ".join([b"{" + many_fields(250) + b"}"] * 1_000) + b"]}"),
+        {422},
+    ),
+    "1,000 items of 8 unknown fields": (
+        post(b"/v1/items", b'{"items": [' + b", ".join([b"{" + many_fields(8) + b"}"] * 1_000) + b"]}"),
+        {422},
+    ),
+    "300,000 fields that other services may have": (
+        post(b"/rerank", b'{"query": "a", "texts": ["a"], ' + many_fields(300_000) + b"}"),
+        {200},
+    ),
+    "a filter of 300,000 fields": (search(b'{"query": "a", "filter": {' + many_fields(300_000) + b"}}"), {422}),
+    "metadata of 1,001 fields": (item(b"{" + many_fields(1_001) + b"}"), {422}),
+    "metadata of 300,000 fields inside": (item(b'{"a": {' + many_fields(300_000) + b"}}"), {200, 422}),
     "no body": (search(b""), {400}),
     "a body of white space": (search(b" " * 1000), {400}),
     "a form": (post(b"/v1/search", b"query=a", kind=b"application/x-www-form-urlencoded"), {415}),
@@ -307,6 +327,15 @@ def test_many_bad_requests_leave_no_memory_behind(service: RunningService) -> No
     for _ in range(1_000):
         service.raw(search(b'{"query": "' + b"a" * 9_000 + b'"'))
     assert service.resident_mb() < before + 10
+
+
+@pytest.mark.parametrize("name", [name for name in CORPUS if "fields" in name])
+def test_very_many_fields_take_neither_long_nor_much_memory(service: RunningService, name: str) -> None:
+    service.raw(search(GOOD))
+    before, began = service.forget_peak_mb(), time.monotonic()
+    assert service.raw(CORPUS[name][0], seconds=30)
+    assert time.monotonic() - began < 3
+    assert service.peak_mb() < before + 150
 
 
 def test_a_client_that_goes_away_ends_its_search(service: RunningService) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from anncur.search.methods import METHODS
 from anncur.service.settings import (
@@ -17,6 +18,7 @@ from anncur.service.settings import (
     LONGEST_TEXT,
     MOST_BUDGET,
     MOST_DOCUMENTS,
+    MOST_FIELDS,
     MOST_ITEMS,
     MOST_K,
     MOST_QUERIES,
@@ -25,6 +27,7 @@ from anncur.service.settings import (
 
 INDEX_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 WITHOUT_NUL = r"^[^\x00]*$"
+MOST_UNKNOWN = 10  # fields of one object that are named in a problem
 
 IndexName = Annotated[str, Field(pattern=INDEX_NAME, description="Name of an index; by default the first one.")]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT, pattern=WITHOUT_NUL)]
@@ -43,6 +46,15 @@ class Body(BaseModel):
     """A request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_many_unknown(cls, value: Any) -> Any:
+        """One error for very many unknown fields: one for each of a million takes seconds and gigabytes."""
+        n_unknown = len(value.keys() - cls.model_fields.keys()) if isinstance(value, dict) else 0
+        if n_unknown > MOST_UNKNOWN:
+            raise PydanticCustomError("unknown_fields", "has {n_unknown} unknown fields", {"n_unknown": n_unknown})
+        return value
 
 
 class ForeignBody(BaseModel):
@@ -102,7 +114,7 @@ class ItemBody(Body):
     id: ItemId
     text: Text
     title: Text = ""
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict, max_length=MOST_FIELDS)
 
 
 class UpsertBody(Body):

@@ -26,6 +26,7 @@ LONGEST_ID = 512
 MOST_QUERIES = 64  # in a batch
 MOST_DOCUMENTS = 1_000  # to re-rank
 MOST_ITEMS = 1_000  # in one upsert
+MOST_FIELDS = 1_000  # of an item's metadata
 DEEPEST_FILTER = 16
 LARGEST_FILTER = 2_000  # values and keys
 LONGEST_DEADLINE_MS = 600_000
