@@ -22,10 +22,10 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import anncur
-from anncur.scorers.base import Pair
+from anncur.scorers.base import Pair, ScorerLike
 from anncur.service.app import make_app
 from anncur.service.served import ServedIndex, ServedIndexes
-from anncur.service.settings import ServiceSettings
+from anncur.service.settings import AccessTokens, ServiceSettings
 
 MakeClient: TypeAlias = Callable[..., TestClient]
 
@@ -97,6 +97,15 @@ def build_index(path: Path, n_items: int = 120) -> Path:
     """An index of the corpus on disk."""
     anncur.Index.build(corpus(n_items), quick, queries(), path=path, retrievers=["bm25"], progress=False).close()
     return path
+
+
+def client_of(folder: Path, scorer: ScorerLike, *, token: str | None = WRITE, **settings: Any) -> TestClient:
+    """A client of an application over the index of a folder, with these settings."""
+    settings.setdefault("tokens", AccessTokens(READ.encode(), WRITE.encode()))
+    indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    app = make_app(indexes, ServiceSettings(**settings))
+    return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
 @dataclass

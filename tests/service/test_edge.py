@@ -61,8 +61,8 @@ def under(prefix: str, client: TestClient, *, is_mounted: bool) -> TestClient:
     """A client of the same application below a path: mounted in another one, or by a server that says so."""
     if is_mounted:
         app = Starlette(routes=[Mount(prefix, client.app)])
-        return TestClient(app, headers=client.headers, raise_server_exceptions=False)
-    return TestClient(client.app, headers=client.headers, root_path=prefix, raise_server_exceptions=False)
+        return TestClient(app, headers=dict(client.headers), raise_server_exceptions=False)
+    return TestClient(client.app, headers=dict(client.headers), root_path=prefix, raise_server_exceptions=False)
 
 
 @pytest.mark.parametrize("is_mounted", [True, False])

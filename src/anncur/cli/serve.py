@@ -138,7 +138,7 @@ def serve(
         opened.append(ServedIndex.open(name, folder, loaded, refresh_seconds=refresh_seconds))
     app = make_app(ServedIndexes(opened), settings)
     _announce([one.name for one in opened], f"http://{host}:{port}", as_json=as_json)
-    log_to_stderr()
+    log_to_stderr(log_texts=log_texts)
     run_app(app, host=host, port=port, drain_seconds=drain_seconds)
 
 

@@ -7,6 +7,7 @@ wrong becomes a problem, and a line in the log."""
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 import time
 import uuid
@@ -19,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anncur.errors import AnncurError
-from anncur.service.access_log import write_line
+from anncur.service.access_log import described, write_event, write_line
 from anncur.service.answers import ProblemAnswer
 from anncur.service.bodies import CappedReceive, too_large
 from anncur.service.metrics import Metrics
@@ -109,7 +110,9 @@ class Edge:
         """Answer with a problem, unless an answer has begun."""
         problem = as_problem(error)
         if problem.kind.status >= INTERNAL.status:
-            send.exchange.facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            send.exchange.facts["error"] = described(error, log_texts=self._settings.log_texts)
+        if problem.kind is INTERNAL:
+            write_event("an error of the service", send.exchange, level=logging.ERROR, exc_info=error)
         if send.has_begun:
             raise error
         await ProblemAnswer(problem, send.exchange.id)(scope, receive, send)

@@ -74,9 +74,10 @@ async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -
 
 async def _ranked(request: Request, index: ServedIndex, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Places and scores of texts, best first; of equal ones, the first."""
-    exchange_of(request).facts |= {"index": index.name, "calls": len(texts)}
-    async with service_of(request).searches.place(Work((index.name, "rerank"), len(texts))):
-        scores = await while_connected(request, index.score(Query(query), texts))
+    service, asked = service_of(request), Query(query)
+    exchange_of(request).facts |= {"index": index.name, "calls": len(texts), **service.texts([asked])}
+    async with service.searches.place(Work((index.name, "rerank"), len(texts))):
+        scores = await while_connected(request, index.score(asked, texts))
     return sorted(enumerate(scores), key=lambda each: -each[1])
 
 

@@ -16,9 +16,10 @@ from anncur.service.answers import NDJSON, JsonAnswer
 from anncur.service.bodies import StrictRoute
 from anncur.service.caps import check_exhaustive, check_filter, check_options
 from anncur.service.documented import problems
+from anncur.service.exhaustive import Check, LinesAnswer
 from anncur.service.metrics import MEDIA_TYPE
 from anncur.service.problems import DRAINING, ProblemError
-from anncur.service.searches import Check, LinesAnswer, Searching, query_of, while_connected
+from anncur.service.searches import Searching, query_of, while_connected
 from anncur.service.served import Change
 from anncur.service.settings import LONGEST_ID, LONGEST_QUERY, MOST_MAPPED, MOST_QUERIES
 from anncur.service.state import exchange_of, service_of
@@ -77,9 +78,10 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
     index = service.indexes.named(body.index)
     check_filter(body.filter)
     check_exhaustive(index.reader.loaded[1], service.settings)
-    exchange_of(request).facts |= {"index": index.name, "search_method": "exhaustive", "k": body.k}
-    lines = Check(index, body, query_of(body), service.settings).lines()
-    return LinesAnswer(lines, service.checks.place(), exchange_of(request).id)
+    query, exchange = query_of(body), exchange_of(request)
+    exchange.facts |= {"index": index.name, "search_method": "exhaustive", "k": body.k}
+    exchange.facts |= service.texts([query])
+    return LinesAnswer(Check(service, index, body, query, exchange))
 
 
 @router.get(

@@ -6,34 +6,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
-from anncur.errors import AnncurError, ScorerError
+from anncur.errors import ScorerError
 from anncur.items import Item, Query
 from anncur.ranking import Hits
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
 from anncur.search.limits import DEFAULT_BUDGET
-from anncur.service.access_log import LOG
-from anncur.service.answers import NDJSON, as_json
+from anncur.service.access_log import described, write_event
 from anncur.service.caps import check_answers, check_exhaustive
 from anncur.service.edge import ClientGoneError
 from anncur.service.limiting import Work
-from anncur.service.problems import ProblemError, problem_of
 from anncur.service.schemas import ExhaustiveBody, Options, SearchBody
 from anncur.service.served import ServedIndex
-from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
 from anncur.waiting import AWAITING
 
 UNSCORED = "first_guesses"  # in the place of a method's name
-PAIRS_A_STEP = 256  # of an exhaustive check, between two reports of how far it is
 
 T = TypeVar("T")
 
@@ -160,7 +152,13 @@ class Searching:
         opens = self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
         if not opens:
             raise error
-        LOG.warning("the scorer of %s failed, and first guesses are answered: %s", self.index.name, error)
+        shown = described(error, log_texts=self.service.settings.log_texts)
+        write_event(
+            "the scorer failed, and first guesses are answered",
+            exchange_of(self.request),
+            index=self.index.name,
+            error=shown,
+        )
         kept = error.kept if isinstance(error.kept, list) else [error.kept]
         found = [hits if isinstance(hits, Hits) and len(hits) else None for hits in kept]
         found += [None] * (len(queries) - len(found))
@@ -181,83 +179,7 @@ class Searching:
     def _describe(self, queries: Sequence[Query]) -> None:
         facts: dict[str, Any] = {"index": self.index.name, "search_method": self.body.method, "k": self.body.k}
         facts |= {"budget": self.body.budget, "queries": len(queries)}
-        if self.service.settings.log_texts:
-            facts["texts"] = [query.text for query in queries]
-        exchange_of(self.request).facts.update(facts)
-
-
-@dataclass(frozen=True)
-class StepByStep:
-    """The method "exhaustive" in steps, which reports how far it is."""
-
-    report: Callable[[int, int], None]
-    name: ClassVar[str] = "exhaustive"
-    is_exact: ClassVar[bool] = True
-
-    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
-        everything = block.candidates(knowledge).first(block.budget)
-        for start in range(0, len(everything), PAIRS_A_STEP):
-            self.report(start, len(everything))
-            yield [Proposal(everything[start : start + PAIRS_A_STEP])] * len(block.queries)
-        return None
-
-
-@dataclass(frozen=True)
-class Check:
-    """An exhaustive search that tells how far it is; when nobody listens any more, it ends."""
-
-    index: ServedIndex
-    body: ExhaustiveBody
-    query: Query
-    settings: ServiceSettings
-    _reports: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-
-    async def lines(self) -> AsyncIterator[dict[str, Any]]:
-        """Progress, and then the answer."""
-        task = asyncio.create_task(self._search(self.settings.max_exhaustive))
-        task.add_done_callback(lambda _: self._reports.put_nowait(None))
-        try:
-            while (report := await self._reports.get()) is not None:
-                yield report
-            answer = task.result().to_dict()
-            check_answers([answer], self.settings)
-            yield {"event": "answer", **answer, "index": self.index.name}
-        finally:
-            task.cancel()
-
-    async def _search(self, most: int) -> Hits:
-        loop = asyncio.get_running_loop()
-
-        def report(n_scored: int, n_items: int) -> None:
-            line = {"event": "progress", "scored": n_scored, "total": n_items}
-            loop.call_soon_threadsafe(self._reports.put_nowait, line)
-
-        body = self.body
-        return await self.index.reader.asearch(self.query, body.k, most, StepByStep(report), filter=body.filter)
-
-
-class LinesAnswer(StreamingResponse):
-    """Lines of JSON, as long as a place is held for them; the last one tells what went wrong, if something did."""
-
-    def __init__(
-        self, lines: AsyncIterator[dict[str, Any]], place: AbstractAsyncContextManager[float], request_id: str
-    ) -> None:
-        super().__init__(_written(lines, request_id), media_type=NDJSON)
-        self._place = place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._place:  # refused before the answer begins
-            await super().__call__(scope, receive, send)
-
-
-async def _written(lines: AsyncIterator[dict[str, Any]], request_id: str) -> AsyncIterator[bytes]:
-    try:
-        async for line in lines:
-            yield as_json(line) + b"\n"
-    except (AnncurError, ProblemError) as error:
-        LOG.warning("an exhaustive search failed: %s", error)
-        problem = error if isinstance(error, ProblemError) else problem_of(error)
-        yield as_json({"event": "problem", **problem.body(request_id)}) + b"\n"
+        exchange_of(self.request).facts |= facts | self.service.texts(queries)
 
 
 def _unscored_hit(item: Item) -> dict[str, Any]:
