@@ -15,6 +15,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from anncur.errors import InputError
+from anncur.service import caps
 from anncur.service.edge import check_token
 from anncur.service.problems import KINDS, ProblemError
 from anncur.service.schemas import ProblemAnswer
@@ -217,7 +218,6 @@ def test_a_text_over_the_cap_is_refused(client: TestClient) -> None:
     long = {"items": [{"id": "a", "text": "a" * 100_001}]}
     assert problem(client.post("/v1/items", json=long)).type.endswith("invalid-request")
     assert client.post("/v1/search:batch", json={"queries": ["a"] * 65}).status_code == 422
-    assert client.post("/v1/search:batch", json={"queries": ["a"] * 64, "budget": 10_000}).status_code == 422
 
 
 def test_filters_are_neither_deep_nor_large(client: TestClient) -> None:
@@ -239,8 +239,36 @@ def test_an_operator_may_lower_the_caps(make_client: MakeClient) -> None:
     assert target["calls"] <= 50
     by_default = client.post("/v1/search", json={"query": "a", "k": 5}).json()
     assert by_default["calls"] <= 50
+    assert client.post("/v1/search:exhaustive", json={"query": "a", "k": 6}).status_code == 422
+    assert client.post("/v1/search:exhaustive", json={"query": "a", "k": 5}).status_code == 200
+    assert client.post("/v1/search", json={"query": "a", "k": 6, "method": "exhaustive"}).status_code == 422
     with pytest.raises(InputError):
         ServiceSettings(max_budget=10_000_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_pairs"),
+    [
+        ({"method": "exhaustive"}, 120),
+        ({"target_recall": 0.9}, 120),
+        ({"target_recall": 0.9, "max_budget": 30}, 30),
+        ({"budget": 40}, 40),
+        ({"budget": 500}, 120),
+        ({"budget": 20, "method": "exhaustive"}, 20),
+        ({}, 120),
+    ],
+)
+def test_a_batch_takes_no_more_pairs_than_the_cap(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_pairs: int
+) -> None:
+    """Whatever determines how many of them a query takes, of an index of 120 items."""
+    body = {"queries": ["a", "b"], "k": 1, **options}
+    monkeypatch.setattr(caps, "MOST_BATCH_PAIRS", 2 * n_pairs - 1)
+    assert client.post("/v1/search:batch", json=body).status_code == 422
+    monkeypatch.setattr(caps, "MOST_BATCH_PAIRS", 2 * n_pairs)
+    answer = client.post("/v1/search:batch", json=body)
+    assert answer.status_code == 200
+    assert sum(each["calls"] for each in answer.json()["answers"]) <= 2 * n_pairs
 
 
 def test_paths_and_methods_that_there_arent_are_problems(client: TestClient) -> None:

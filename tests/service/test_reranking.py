@@ -62,10 +62,20 @@ def test_no_model_is_taken_from_a_request(client: TestClient, scorer: Overlap) -
     assert sum(scorer.requests) == 4 * len(TEXTS)
 
 
-def test_many_documents_are_refused(client: TestClient) -> None:
-    for path, name in (("/v2/rerank", "documents"), ("/rerank", "texts")):
-        assert client.post(path, json={"query": QUERY, name: ["a"] * 1001}).status_code == 422
-        assert client.post(path, json={"query": QUERY, name: []}).status_code == 422
+@pytest.mark.parametrize(
+    ("path", "name"), [("/v1/rerank", "documents"), ("/v2/rerank", "documents"), ("/rerank", "texts")]
+)
+def test_many_documents_are_refused(make_client: MakeClient, scorer: Overlap, path: str, name: str) -> None:
+    """With 413, as text-embeddings-inference does."""
+    client, frugal = make_client(), make_client(max_budget=50)
+    for asked, n_documents in ((client, 1001), (frugal, 51)):
+        answer = asked.post(path, json={"query": QUERY, name: ["a"] * n_documents})
+        assert answer.status_code == 413
+        assert answer.json()["type"] == "urn:anncur:problem:too-large"
+        assert answer.json()["errors"][0]["field"] == name
+    assert scorer.requests == []
+    assert client.post(path, json={"query": QUERY, name: []}).status_code == 422
+    assert frugal.post(path, json={"query": QUERY, name: ["a"] * 50}).status_code == 200
 
 
 def test_an_empty_document_is_scored_too(client: TestClient) -> None:

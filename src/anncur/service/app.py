@@ -17,6 +17,7 @@ import anncur
 from anncur.scorers.base import ScorerLike
 from anncur.service import reranking, routes
 from anncur.service.answers import ProblemAnswer
+from anncur.service.caps import too_many_documents
 from anncur.service.edge import Edge
 from anncur.service.problems import INVALID, NOT_ALLOWED, NOT_FOUND, ProblemError
 from anncur.service.schemas import ProblemAnswer as ProblemSchema
@@ -28,6 +29,7 @@ from anncur.service.static import add_page
 with contextlib.suppress(ModuleNotFoundError):
     import opentelemetry.trace  # noqa: F401  # so that `tracing.py` finds it
 
+RERANKED = {("documents",), ("texts",)}  # fields that hold what is re-ranked
 SUMMARY = "Find the items that a scorer likes best, without scoring them all."
 
 
@@ -90,6 +92,10 @@ async def _plain_problem(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """What breaks a schema, field by field; what was sent isn't repeated."""
     assert isinstance(error, RequestValidationError)
+    too_many = [each for each in error.errors() if each["type"] == "too_long" and each["loc"][1:] in RERANKED]
+    if too_many:  # other re-ranking services say so in this way
+        raised = too_many_documents(_field(too_many[0]["loc"]), str(too_many[0]["msg"]))
+        return ProblemAnswer(raised, exchange_of(request).id)
     errors = [{"field": _field(each["loc"]), "message": str(each["msg"])[:200]} for each in error.errors()]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:3])
     return ProblemAnswer(ProblemError(INVALID, detail, errors), exchange_of(request).id)

@@ -16,6 +16,7 @@ from anncur.items import Query
 from anncur.service import schemas
 from anncur.service.answers import JsonAnswer
 from anncur.service.bodies import StrictRoute
+from anncur.service.caps import check_documents
 from anncur.service.documented import problems
 from anncur.service.limiting import Work
 from anncur.service.searches import while_connected
@@ -42,6 +43,7 @@ async def rerank_v2(body: schemas.CohereBody, request: Request) -> Response:
 @router.post("/rerank", responses={200: {"model": list[schemas.TeiResult]}, **problems(*STATUSES)})
 async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
     """Re-rank texts, in the shape of text-embeddings-inference."""
+    check_documents("texts", len(body.texts), service_of(request).settings)
     index = service_of(request).indexes.named(None)
     ranked = await _ranked(request, index, body.query, body.texts)
     results = [
@@ -56,6 +58,7 @@ async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
 
 
 async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -> Response:
+    check_documents("documents", len(body.documents), service_of(request).settings)
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
     index = service_of(request).indexes.for_model(body.model)
     is_raw = service_of(request).settings.raw_relevance

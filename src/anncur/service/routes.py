@@ -14,7 +14,7 @@ from anncur.items import Query as SearchQuery
 from anncur.service import schemas
 from anncur.service.answers import NDJSON, JsonAnswer
 from anncur.service.bodies import StrictRoute
-from anncur.service.caps import check_exhaustive, check_filter, check_options
+from anncur.service.caps import check_exhaustive, check_filter, check_most, check_options
 from anncur.service.documented import problems
 from anncur.service.exhaustive import Check, LinesAnswer
 from anncur.service.metrics import MEDIA_TYPE
@@ -44,7 +44,7 @@ async def search(body: schemas.SearchBody, request: Request) -> Response:
     """Find the items that the scorer likes best for a query."""
     service = service_of(request)
     index = service.indexes.named(body.index)
-    check_options(body, service.settings)
+    check_options(body, service.settings, n_items=index.reader.loaded[1])
     searching = Searching(service, index, body, request)
     return JsonAnswer(await while_connected(request, searching.one(query_of(body), explain=body.explain)))
 
@@ -58,7 +58,7 @@ async def search_batch(body: schemas.BatchBody, request: Request) -> Response:
     """Search for several queries at once, which share requests to the scorer."""
     service = service_of(request)
     index = service.indexes.named(body.index)
-    check_options(body, service.settings)
+    check_options(body, service.settings, n_items=index.reader.loaded[1])
     searching = Searching(service, index, body, request)
     answers = await while_connected(request, searching.many([SearchQuery(text) for text in body.queries]))
     return JsonAnswer({"answers": answers})
@@ -76,6 +76,7 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
     """Score every item: lines of progress, then the answer. Closing the connection ends it."""
     service = service_of(request)
     index = service.indexes.named(body.index)
+    check_most("k", body.k, service.settings.max_k)
     check_filter(body.filter)
     check_exhaustive(index.reader.loaded[1], service.settings)
     query, exchange = query_of(body), exchange_of(request)

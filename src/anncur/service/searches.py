@@ -15,9 +15,8 @@ from starlette.requests import Request
 from anncur.errors import ScorerError
 from anncur.items import Item, Query
 from anncur.ranking import Hits
-from anncur.search.limits import DEFAULT_BUDGET
 from anncur.service.access_log import described, write_event
-from anncur.service.caps import check_answers, check_exhaustive
+from anncur.service.caps import budget_of, check_answers, max_budget_of, pairs_of
 from anncur.service.edge import ClientGoneError
 from anncur.service.limiting import Work
 from anncur.service.schemas import ExhaustiveBody, Options, SearchBody
@@ -109,39 +108,22 @@ class Searching:
         body = self.body
         kind = (self.index.name, body.method, body.target_recall is not None, body.deadline_ms is not None)
         n_items = self.index.reader.loaded[1]
-        n_pairs = n_items if body.method == "exhaustive" else self._budget() or self._max_budget() or n_items
-        return Work(kind, n_queries * min(n_pairs, n_items))
+        return Work(kind, n_queries * pairs_of(body, self.service.settings, n_items=n_items))
 
     def _options(self, deadline_ms: float | None) -> dict[str, Any]:
-        body = self.body
+        body, settings = self.body, self.service.settings
         return {
             "k": body.k,
-            "budget": self._budget(),
+            "budget": budget_of(body, settings),
             "method": body.method,
             "filter": body.filter,
             "target_recall": body.target_recall,
-            "max_budget": self._max_budget(),
+            "max_budget": max_budget_of(body, settings),
             "max_rounds": body.max_rounds,
             "deadline_ms": deadline_ms,
             "min_score": body.min_score,
             "seed": body.seed,
         }
-
-    def _budget(self) -> int | None:
-        """As it was asked for, or by default no more than this service gives."""
-        body, settings = self.body, self.service.settings
-        if body.budget is not None or body.target_recall is not None:
-            return body.budget
-        if body.method == "exhaustive":
-            check_exhaustive(self.index.reader.loaded[1], settings)
-            return None
-        return min(DEFAULT_BUDGET, settings.max_budget)
-
-    def _max_budget(self) -> int | None:
-        """A target of recall never costs more than this service gives."""
-        if self.body.target_recall is None:
-            return self.body.max_budget
-        return self.body.max_budget or self.service.settings.max_budget
 
     def _scored(self, hits: Hits) -> dict[str, Any]:
         self.service.metrics.searched(self.index.name, hits)
