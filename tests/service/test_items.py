@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,14 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import anncur
+from anncur.errors import DamagedError
+from anncur.index.folder import FolderBackend
+from anncur.service.access_log import JsonLines
 from anncur.service.served import ServedIndex
 from anncur.service.settings import AccessTokens
 from anncur.storage.files import writer_lock
@@ -90,9 +96,71 @@ def test_while_another_process_changes_the_index_changes_are_refused(client: Tes
 def test_a_version_that_another_process_made_is_picked_up(client: TestClient, folder: Path, scorer: Overlap) -> None:
     before = client.post("/v1/search", json={"query": "kite"}).json()["index_version"]
     anncur.Index.open(folder, scorer).upsert([NEW])
-    found = client.post("/v1/search", json={"query": "kite of paper", "k": 1, "budget": 121}).json()
-    assert found["index_version"] > before
-    assert found["hits"][0]["id"] == "new"
+    assert version_after(client, before) > before
+    assert first(client, "kite of paper", budget=121)["id"] == "new"
+
+
+def version_after(client: TestClient, before: int) -> int:
+    """The version that searches use as soon as it is another one, or after some seconds."""
+    deadline = time.monotonic() + 10
+    while True:
+        version: int = client.post("/v1/search", json={"query": "kite", "budget": 1}).json()["index_version"]
+        if version != before or time.monotonic() > deadline:
+            return version
+        time.sleep(0.02)
+
+
+def test_a_version_is_picked_up_by_a_part_of_another_application(
+    client: TestClient, folder: Path, scorer: Overlap
+) -> None:
+    """Which begins and ends as that one does."""
+    with TestClient(Starlette(routes=[Mount("/api", client.app)]), base_url="http://localhost/api") as mounted:
+        mounted.headers.update(client.headers)
+        before = mounted.post("v1/search", json={"query": "kite"}).json()["index_version"]
+        anncur.Index.open(folder, scorer).upsert([NEW])
+        deadline = time.monotonic() + 10
+        while mounted.post("v1/search", json={"query": "kite"}).json()["index_version"] == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_no_search_waits_until_a_newer_version_is_loaded(
+    client: TestClient, folder: Path, scorer: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.post("/v1/search", json={"query": "kite"}).json()["index_version"]
+    is_loading, load = threading.Event(), FolderBackend.load
+
+    def slow_load(backend: FolderBackend) -> Any:
+        is_loading.set()
+        time.sleep(1.0)
+        return load(backend)
+
+    anncur.Index.open(folder, scorer).upsert([NEW])
+    monkeypatch.setattr(FolderBackend, "load", slow_load)
+    assert is_loading.wait(10)
+    began = time.monotonic()
+    client.post("/v1/search", json={"query": "kite", "budget": 1})
+    assert time.monotonic() - began < 0.7
+    assert version_after(client, before) > before
+
+
+def test_a_newer_version_that_cant_be_read_is_one_line_in_the_log(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(backend: FolderBackend) -> Any:
+        n_tries.append(1)
+        raise DamagedError("segments/1/items.sqlite is damaged")
+
+    n_tries: list[int] = []
+    monkeypatch.setattr(FolderBackend, "load", damaged)
+    deadline = time.monotonic() + 10
+    while len(n_tries) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert client.post("/v1/search", json={"query": "a"}).status_code == 200
+    (line,) = [JsonLines().format(record) for record in caplog.records if record.name == "anncur.service"][:1]
+    assert "items.sqlite is damaged" in line
+    assert len([record for record in caplog.records if "can't be read" in record.getMessage()]) == 1
 
 
 def test_if_the_scorer_is_down_nothing_is_changed(client: TestClient, scorer: Overlap) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from anncur.errors import StorageError
+
 if TYPE_CHECKING:
     from anncur.service.edge import Exchange
 
@@ -47,11 +49,11 @@ class JsonLines(logging.Formatter):
 
 
 def described(value: Any, *, log_texts: bool) -> Any:
-    """Of an error its kind, and that of what caused it; its message, which may quote texts, only where these are
-    logged. Anything else as it is."""
+    """Of an error its kind, and that of what caused it. Its message only if it is about files, since others may quote
+    texts, or where these are logged. Anything else as it is."""
     if not isinstance(value, BaseException):
         return value
-    if log_texts:
+    if log_texts or isinstance(value, StorageError):
         return f"{type(value).__name__}: {value}"
     return " from ".join(type(each).__name__ for each in _causes(value))
 

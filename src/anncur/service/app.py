@@ -50,6 +50,8 @@ def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) ->
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        for index in indexes.values():
+            index.keep_fresh()  # where nobody runs this, as in a part of another application, searches begin it
         yield
         for index in indexes.values():
             index.close()

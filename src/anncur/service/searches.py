@@ -16,6 +16,7 @@ from anncur.errors import ScorerError
 from anncur.items import Item, Query
 from anncur.ranking import Hits
 from anncur.service.access_log import described, write_event
+from anncur.service.admission import ExpiredError
 from anncur.service.caps import budget_of, check_answers, max_budget_of, pairs_of
 from anncur.service.edge import ClientGoneError
 from anncur.service.limiting import Work
@@ -82,26 +83,47 @@ class Searching:
     async def _answers(
         self, queries: Sequence[Query], search: Callable[[float | None], Awaitable[list[Hits]]]
     ) -> list[dict[str, Any]]:
-        exchange = exchange_of(self.request)
+        self.index.keep_fresh()
         self._describe(queries)
-        async with self.service.searches.place(self._work(len(queries))) as waited:
-            self.service.metrics.waited(waited)
-            started = time.perf_counter()
-            deadline_ms = self.body.deadline_ms
-            if deadline_ms is not None:
-                deadline_ms = max(0.0, deadline_ms - 1000 * (started - exchange.started))
-            try:
-                answers = [self._scored(hits) for hits in await search(deadline_ms)]
-            except ScorerError as error:
-                answers = await self._without_scorer(queries, error)
-            timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - started)}
+        began, waited = time.perf_counter(), None
+        try:
+            async with self.service.searches.place(self._work(len(queries)), seconds=self._seconds_left()) as waited:
+                self.service.metrics.waited(waited)
+                answers = await self._searched(queries, search)
+        except ExpiredError:
+            if not self._opens:
+                raise
+            waited = time.perf_counter() - began
+            answers = [await AWAITING.compute(self._unscored, query) for query in queries]
         check_answers(answers, self.service.settings)
-        exchange.facts |= {
+        exchange_of(self.request).facts |= {
             "calls": sum(answer["calls"] for answer in answers),
-            "waiting_ms": round(timings["waiting_ms"], 1),
+            "waiting_ms": round(1000 * waited, 1),
             "index_version": answers[0]["index_version"],
         }
+        timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - began - waited)}
         return [{**answer, "index": self.index.name, "timings": timings} for answer in answers]
+
+    async def _searched(
+        self, queries: Sequence[Query], search: Callable[[float | None], Awaitable[list[Hits]]]
+    ) -> list[dict[str, Any]]:
+        seconds = self._seconds_left()
+        try:
+            found = await search(None if seconds is None else 1000 * max(0.0, seconds))
+        except ScorerError as error:
+            return await self._without_scorer(queries, error)
+        return [await self._scored_in_time(query, hits) for query, hits in zip(queries, found, strict=True)]
+
+    def _seconds_left(self) -> float | None:
+        """Until the deadline, which counts from when the request came."""
+        if self.body.deadline_ms is None:
+            return None
+        return self.body.deadline_ms / 1000 - (time.perf_counter() - exchange_of(self.request).started)
+
+    @property
+    def _opens(self) -> bool:
+        """Whether first guesses are wanted where nothing can be scored."""
+        return self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
 
     def _work(self, n_queries: int) -> Work:
         """What it will take: pairs, less where a target or a deadline ends it."""
@@ -125,14 +147,19 @@ class Searching:
             "seed": body.seed,
         }
 
+    async def _scored_in_time(self, query: Query, hits: Hits) -> dict[str, Any]:
+        """What was scored; first guesses where the deadline came before that, if they are wanted."""
+        if self._opens and hits.is_partial and not hits.calls and not len(hits):
+            return await AWAITING.compute(self._unscored, query)
+        return self._scored(hits)
+
     def _scored(self, hits: Hits) -> dict[str, Any]:
         self.service.metrics.searched(self.index.name, hits)
         return {**hits.to_dict(), "is_scored": True}
 
     async def _without_scorer(self, queries: Sequence[Query], error: ScorerError) -> list[dict[str, Any]]:
         """What was scored before the scorer failed, or first guesses, if that is wanted."""
-        opens = self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
-        if not opens:
+        if not self._opens:
             raise error
         shown = described(error, log_texts=self.service.settings.log_texts)
         write_event(
