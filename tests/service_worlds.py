@@ -25,6 +25,7 @@ import anncur
 from anncur.scorers.base import Pair, ScorerLike
 from anncur.service.app import make_app
 from anncur.service.served import ServedIndex, ServedIndexes
+from anncur.service.server import PatientProtocol
 from anncur.service.settings import AccessTokens, ServiceSettings
 
 MakeClient: TypeAlias = Callable[..., TestClient]
@@ -85,6 +86,7 @@ class Overlap:
 quick = Overlap()
 gpu = Overlap(0.010, 0.00005)
 sleeper = Overlap(1.0)
+hanging = Overlap(25.0)
 
 
 def true_best(items: Sequence[anncur.Item], query: str, k: int) -> list[str]:
@@ -202,7 +204,8 @@ def start(
 def serving_in_thread(*indexes: ServedIndex, **settings: Any) -> Iterator[str]:
     """A service in a thread of this process until the end of the block; its address."""
     app, port = make_app(ServedIndexes(indexes), ServiceSettings(**settings)), free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, ws="none", log_config=None, access_log=False))
+    config = uvicorn.Config(app, port=port, http=PatientProtocol, ws="none", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -72,13 +72,20 @@ def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) ->
     app.add_exception_handler(HTTPException, _plain_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.add_middleware(Edge, settings=service.settings, metrics=service.metrics, open_paths=files)
+    app.add_middleware(
+        Edge,
+        settings=service.settings,
+        metrics=service.metrics,
+        open_paths=files,
+        is_draining=lambda: service.is_draining,
+    )
     if service.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.settings.cors_origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     return app
 

@@ -6,12 +6,13 @@ wrong becomes a problem, and a line in the log."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from anncur.service.answers import ProblemAnswer
 from anncur.service.bodies import CappedReceive, too_large
 from anncur.service.metrics import Metrics
 from anncur.service.problems import (
+    DRAINING,
     FORBIDDEN,
     INTERNAL,
     LARGE_HEADERS,
@@ -66,9 +68,16 @@ class Edge:
     """Wraps the application."""
 
     def __init__(
-        self, app: ASGIApp, *, settings: ServiceSettings, metrics: Metrics, open_paths: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        open_paths: frozenset[str] = frozenset(),
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
+        self._is_draining = is_draining
         self._settings = settings
         self._metrics = metrics
         self._open_paths = OPEN_PATHS | open_paths
@@ -86,6 +95,10 @@ class Edge:
                 await self._answer(scope, headers, receive, sending)
             except (ClientGoneError, ClientDisconnect):
                 pass  # nobody to answer
+            except asyncio.CancelledError:
+                if not self._is_draining():
+                    raise
+                await self._end(scope, receive, sending)
             except Exception as error:
                 await self._report(error, scope, receive, sending)
             finally:
@@ -116,6 +129,12 @@ class Edge:
         if send.has_begun:
             raise error
         await ProblemAnswer(problem, send.exchange.id)(scope, receive, send)
+
+    async def _end(self, scope: Scope, receive: Receive, send: Sending) -> None:
+        """The time of a request is over because the service shuts down; its task does nothing more after this."""
+        send.exchange.facts["problem"] = DRAINING.name
+        if not send.has_begun:
+            await ProblemAnswer(ProblemError(DRAINING, retry_after=1), send.exchange.id)(scope, receive, send)
 
     def _write_down(self, exchange: Exchange, scope: Scope) -> None:
         seconds, route = time.perf_counter() - exchange.started, getattr(scope.get("route"), "path", "other")
