@@ -102,6 +102,14 @@ def test_tokens_come_from_files_or_the_environment(tmp_path: Path) -> None:
     assert "token in a file" not in repr(found)
     with pytest.raises(InputError, match="can't be read"):
         AccessTokens.find({}, read_file=tmp_path / "missing", write_file=None)
+    assert AccessTokens.find({}, read_file=None, write_file=None) == AccessTokens()
+
+
+@pytest.mark.parametrize("name", ["ANNCUR_READ_TOKEN", "ANNCUR_WRITE_TOKEN"])
+@pytest.mark.parametrize("value", ["", " ", "\n"])
+def test_a_token_that_is_empty_is_no_way_to_have_none(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is set, and empty"):
+        AccessTokens.find({name: value}, read_file=None, write_file=None)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +149,8 @@ def test_other_origins_may_read_nothing_unless_they_are_named(make_client: MakeC
     assert "access-control-allow-origin" not in make_client().get("/version", headers=origin).headers
     named = make_client(cors_origins=("https://other.example",))
     assert named.get("/version", headers=origin).headers["access-control-allow-origin"] == "https://other.example"
+    exposed = named.get("/version", headers=origin).headers["access-control-expose-headers"]
+    assert set(exposed.split(", ")) == {"Retry-After", "X-Request-Id"}
     another = named.get("/version", headers={"Origin": "https://another.example"})
     assert "access-control-allow-origin" not in another.headers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -193,6 +194,24 @@ def test_a_change_that_takes_too_long_is_given_up_and_resumes_when_it_is_sent_ag
     assert client.post("/v1/items", json={"items": items}).status_code == 200
     assert 0 < sum(scorer.requests) - paid < 400 * 12, "what was scored before isn't paid for again"
     assert "new-1" in anncur.Index.open(folder, scorer)
+
+
+def test_a_removal_waits_for_its_turn_no_longer_than_a_change_may_take(
+    make_client: MakeClient, scorer: Overlap
+) -> None:
+    client = make_client(max_write_seconds=1.0)
+    client.post("/v1/items", json={"items": [NEW]})
+    scorer.slow_down(3.0)
+    with ThreadPoolExecutor(1) as pool:
+        n_before = len(scorer.requests)
+        other = pool.submit(client.post, "/v1/items", json={"items": [{"id": "other", "text": "another"}]})
+        while len(scorer.requests) == n_before:
+            time.sleep(0.01)
+        answer = client.delete("/v1/items/new")
+        assert answer.status_code == 429
+        assert "retry-after" in answer.headers
+        other.result()
+    assert client.delete("/v1/items/new").json()["removed"] == 1
 
 
 def test_a_client_that_goes_away_ends_its_change(folder: Path, scorer: Overlap) -> None:

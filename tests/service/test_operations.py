@@ -187,7 +187,15 @@ def test_it_is_not_ready_while_it_shuts_down(client: TestClient) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:anncur:problem:shutting-down"
+    assert client.head("/readyz").status_code == 503
     assert client.get("/livez").status_code == 200
+
+
+def test_probes_may_be_asked_without_a_body(make_client: MakeClient) -> None:
+    client = make_client(token=None)
+    for path in ("/livez", "/readyz"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_the_version_is_that_of_the_package(client: TestClient) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from starlette.testclient import TestClient
 
+from anncur.scorers.base import Pair
 from anncur.service.schemas import CohereAnswer, TeiResult
 from service_worlds import MakeClient, Overlap, overlap
 
@@ -34,6 +36,56 @@ def test_documents_may_be_objects_and_are_returned_where_that_is_wanted(client: 
     body = {"query": QUERY, "documents": documents, "return_documents": True, "top_n": 1}
     (result,) = client.post("/v1/rerank", json=body).json()["results"]
     assert result["document"] == {"text": TEXTS[result["index"]]}
+
+
+def test_fields_of_documents_are_read_in_the_order_in_which_they_are_named(client: TestClient, scorer: Overlap) -> None:
+    documents = [
+        {"title": "fish", "body": "large blue"},
+        {"body": "small red", "title": "bird", "other": 5},
+        "red horse",
+    ]
+    read: list[str] = []
+    plain = scorer.score_pairs
+
+    def reads(pairs: Sequence[Pair]) -> list[float]:
+        read.extend(item.text for _, item in pairs)
+        return plain(pairs)
+
+    scorer.score_pairs = reads  # type: ignore[method-assign]
+    body = {"query": QUERY, "documents": documents, "rank_fields": ["body", "title", "missing"]}
+    answer = client.post("/v1/rerank", json={**body, "return_documents": True})
+    assert read == ["body: large blue\ntitle: fish", "body: small red\ntitle: bird", "red horse"]
+    assert answer.json()["results"][0]["document"]["text"] in read
+
+
+@pytest.mark.parametrize(
+    ("document", "rank_fields"),
+    [
+        ({"title": "a"}, None),
+        ({"title": "a"}, ["body"]),
+        ({"text": 5}, None),
+        ({"body": ["a"]}, ["body"]),
+        ({}, None),
+        ({"text": "a\0b"}, None),
+        ({"text": "a" * 100_001}, None),
+        (5, None),
+    ],
+)
+def test_a_document_without_a_text_is_refused(
+    client: TestClient, document: object, rank_fields: list[str] | None
+) -> None:
+    answer = client.post("/v1/rerank", json={"query": QUERY, "documents": [document], "rank_fields": rank_fields})
+    assert answer.status_code == 422
+    assert "documents" in answer.json()["detail"]
+
+
+def test_null_stands_for_the_default(client: TestClient) -> None:
+    nulls = dict.fromkeys(["raw_scores", "return_text", "truncate", "truncation_direction"])
+    plain = client.post("/rerank", json={"query": QUERY, "texts": TEXTS})
+    assert client.post("/rerank", json={"query": QUERY, "texts": TEXTS, **nulls}).json() == plain.json()
+    others = dict.fromkeys(["model", "top_n", "return_documents", "rank_fields", "max_tokens_per_doc"])
+    found = client.post("/v2/rerank", json={"query": QUERY, "documents": TEXTS, **others})
+    assert [result["index"] for result in found.json()["results"]] == best_first()
 
 
 def test_relevance_is_the_logistic_function_or_the_score_itself(make_client: MakeClient) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,11 +17,12 @@ from anncur.items import Query
 from anncur.service import schemas
 from anncur.service.answers import JsonAnswer
 from anncur.service.bodies import StrictRoute
-from anncur.service.caps import check_documents
+from anncur.service.caps import check_documents, invalid
 from anncur.service.documented import problems
 from anncur.service.limiting import Work
 from anncur.service.searches import while_connected
 from anncur.service.served import ServedIndex
+from anncur.service.settings import LONGEST_TEXT
 from anncur.service.state import exchange_of, service_of
 
 STATUSES = (400, 401, 408, 413, 415, 422, 429, 503)
@@ -59,7 +61,7 @@ async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
 
 async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -> Response:
     check_documents("documents", len(body.documents), service_of(request).settings)
-    texts = [document if isinstance(document, str) else document.text for document in body.documents]
+    texts = [text_of(document, body.rank_fields, place) for place, document in enumerate(body.documents)]
     index = service_of(request).indexes.for_model(body.model)
     is_raw = service_of(request).settings.raw_relevance
     ranked = await _ranked(request, index, body.query, texts)
@@ -73,6 +75,20 @@ async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -
     ]
     meta = {"api_version": {"version": version}, "billed_units": {"search_units": 1}}
     return JsonAnswer({"id": str(uuid.uuid4()), "results": results, "meta": meta})
+
+
+def text_of(document: str | dict[str, Any], rank_fields: Sequence[str] | None, place: int) -> str:
+    """What the scorer reads of a document: its text, or a line for each of the fields that are named."""
+    if isinstance(document, str):
+        return document
+    found = {name: document[name] for name in rank_fields or ("text",) if name in document}
+    if not found or not all(isinstance(value, str) for value in found.values()):
+        fields = ", ".join(rank_fields or ("text",))
+        raise invalid(f"documents.{place}", f"must be a text, or an object with texts in the fields {fields}"[:500])
+    text = "\n".join(f"{name}: {value}" for name, value in found.items()) if rank_fields else found["text"]
+    if len(text) > LONGEST_TEXT or "\0" in text:
+        raise invalid(f"documents.{place}", f"must have at most {LONGEST_TEXT} characters, none of them NUL")
+    return text
 
 
 async def _ranked(request: Request, index: ServedIndex, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:

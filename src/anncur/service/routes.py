@@ -157,21 +157,31 @@ async def upsert_items(body: schemas.UpsertBody, request: Request) -> Response:
     responses={200: {"model": schemas.RemoveAnswer}, **problems(401, 403, 404, 409, 422, 429, 503)},
 )
 async def remove_item(id: ItemIdPath, request: Request, index: IndexParameter = None) -> Response:
-    """Remove an item; it is the same if it isn't there."""
+    """Remove an item; it is the same if it isn't there. Closing the connection before its turn ends it."""
     service = service_of(request)
     wanted = service.indexes.named(index)
-    async with service.writes.place():
-        version, was_there = await wanted.remove(id)
+    change = Change(service.settings.max_write_seconds)
+
+    async def changed() -> tuple[int, bool]:
+        async with service.writes.place(seconds=service.settings.max_write_seconds):
+            return await wanted.remove(id, change)
+
+    try:
+        version, was_there = await while_connected(request, changed())
+    finally:
+        change.give_up()  # where the client has gone away
     exchange_of(request).facts |= {"index": wanted.name, "items": int(was_there), "index_version": version}
     return JsonAnswer({"index": wanted.name, "index_version": version, "removed": int(was_there)})
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez", tags=["operations"], responses={200: {"model": schemas.StatusAnswer}})
 async def livez() -> Response:
     """Whether the process answers."""
     return JsonAnswer({"status": "alive"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", tags=["operations"], responses={200: {"model": schemas.StatusAnswer}, **problems(503)})
 async def readyz(request: Request) -> Response:
     """Whether it takes requests; not so while it is shutting down."""

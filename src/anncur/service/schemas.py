@@ -27,6 +27,7 @@ from anncur.service.settings import (
 
 INDEX_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 WITHOUT_NUL = r"^[^\x00]*$"
+MOST_RANK_FIELDS = 100
 MOST_UNKNOWN = 10  # fields of one object that are named in a problem
 
 IndexName = Annotated[str, Field(pattern=INDEX_NAME, description="Name of an index; by default the first one.")]
@@ -124,13 +125,9 @@ class UpsertBody(Body):
     items: Annotated[list[ItemBody], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-class DocumentText(ForeignBody):
-    """A document as an object."""
-
-    text: Text
-
-
-Documents = Annotated[list[Text | DocumentText], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+Document = Text | Annotated[dict[str, Any], Field(description="An object with `text`, or with `rank_fields`.")]
+Documents = Annotated[list[Document], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+RankField = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 
 
 class CohereBody(ForeignBody):
@@ -139,6 +136,9 @@ class CohereBody(ForeignBody):
     model: str | None = Field(None, max_length=LONGEST_ID)
     query: QueryText
     documents: Documents
+    rank_fields: Annotated[list[RankField], Field(max_length=MOST_RANK_FIELDS)] | None = Field(
+        None, description="The fields of documents that are read, in this order; by default `text`."
+    )
     top_n: int | None = Field(None, ge=1)
     return_documents: bool | None = None
 
@@ -148,8 +148,8 @@ class TeiBody(ForeignBody):
 
     query: QueryText
     texts: Annotated[list[Text], Field(min_length=1, max_length=MOST_DOCUMENTS)]
-    raw_scores: bool = False
-    return_text: bool = False
+    raw_scores: bool | None = False
+    return_text: bool | None = False
 
 
 class HitAnswer(BaseModel):

@@ -108,18 +108,19 @@ class ServedIndex:
         """Add or replace items; the version that has them, which is on disk and loaded."""
         return await self._change(lambda: self.writer.upsert(items, progress=change.watched()))
 
-    async def remove(self, item_id: str) -> tuple[int, bool]:
+    async def remove(self, item_id: str, change: Change) -> tuple[int, bool]:
         """Remove an item; the version without it, and whether it was there."""
         was_there = True
 
-        def change() -> None:
+        def removed() -> None:
             nonlocal was_there
+            change.watched()("waiting", 0, 1)  # once it has begun it is short, and scores nothing
             try:
                 self.writer.remove([item_id])
             except UnknownIdError:
                 was_there = False
 
-        return await self._change(change), was_there
+        return await self._change(removed), was_there
 
     async def _change(self, change: Callable[[], object]) -> int:
         async with self._writing:

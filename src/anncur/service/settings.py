@@ -115,4 +115,6 @@ def _token(name: str, environment: Mapping[str, str], file: Path | None) -> byte
         except OSError as error:
             raise InputError(f"the token in {file} can't be read: {error}") from error
     value = environment.get(name)
-    return os.fsencode(value).strip() if value else None
+    if value is not None and not value.strip():
+        raise InputError(f"{name} is set, and empty; give it a token, or unset it")
+    return None if value is None else os.fsencode(value).strip()
