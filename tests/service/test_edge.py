@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from anncur.errors import InputError
 from anncur.service import caps
+from anncur.service.answer_schemas import ProblemAnswer
 from anncur.service.edge import check_token
 from anncur.service.problems import KINDS, ProblemError
-from anncur.service.schemas import ProblemAnswer
 from anncur.service.server import allowed_hosts, check_address, is_loopback
 from anncur.service.settings import MEGABYTE, AccessTokens, ServiceSettings
 from service_worlds import READ, WRITE, MakeClient

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from anncur.scorers.base import Pair
-from anncur.service.schemas import CohereAnswer, TeiResult
+from anncur.service.answer_schemas import CohereAnswer, TeiResult
 from service_worlds import MakeClient, Overlap, overlap
 
 QUERY = "small red bird"

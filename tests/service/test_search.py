@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import anncur
-from anncur.service.schemas import BatchAnswer, IndexesAnswer, MapAnswer, SearchAnswer
+from anncur.service.answer_schemas import BatchAnswer, IndexesAnswer, MapAnswer, SearchAnswer
 from service_worlds import MakeClient, Overlap, corpus, queries, true_best
 
 QUERY = "small red bird"

@@ -16,11 +16,11 @@ from starlette.middleware.cors import CORSMiddleware
 import anncur
 from anncur.scorers.base import ScorerLike
 from anncur.service import reranking, routes
+from anncur.service.answer_schemas import ProblemAnswer as ProblemSchema
 from anncur.service.answers import ProblemAnswer
 from anncur.service.caps import too_many_documents
 from anncur.service.edge import Edge
 from anncur.service.problems import INVALID, NOT_ALLOWED, NOT_FOUND, ProblemError
-from anncur.service.schemas import ProblemAnswer as ProblemSchema
 from anncur.service.served import ServedIndex, ServedIndexes
 from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of

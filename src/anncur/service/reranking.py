@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from anncur.items import Query
-from anncur.service import schemas
+from anncur.service import answer_schemas, schemas
 from anncur.service.answers import JsonAnswer
 from anncur.service.bodies import StrictRoute
 from anncur.service.caps import check_documents, invalid
@@ -30,19 +30,19 @@ STATUSES = (400, 401, 408, 413, 415, 422, 429, 503)
 router = APIRouter(route_class=StrictRoute, tags=["re-ranking"])
 
 
-@router.post("/v1/rerank", responses={200: {"model": schemas.CohereAnswer}, **problems(*STATUSES)})
+@router.post("/v1/rerank", responses={200: {"model": answer_schemas.CohereAnswer}, **problems(*STATUSES)})
 async def rerank_v1(body: schemas.CohereBody, request: Request) -> Response:
     """Re-rank documents, in the shape of Cohere's first version."""
     return await _rerank(body, request, version="1")
 
 
-@router.post("/v2/rerank", responses={200: {"model": schemas.CohereAnswer}, **problems(*STATUSES)})
+@router.post("/v2/rerank", responses={200: {"model": answer_schemas.CohereAnswer}, **problems(*STATUSES)})
 async def rerank_v2(body: schemas.CohereBody, request: Request) -> Response:
     """Re-rank documents, in the shape of Cohere's second version."""
     return await _rerank(body, request, version="2")
 
 
-@router.post("/rerank", responses={200: {"model": list[schemas.TeiResult]}, **problems(*STATUSES)})
+@router.post("/rerank", responses={200: {"model": list[answer_schemas.TeiResult]}, **problems(*STATUSES)})
 async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
     """Re-rank texts, in the shape of text-embeddings-inference."""
     check_documents("texts", len(body.texts), service_of(request).settings)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 import anncur
 from anncur.items import Item
 from anncur.items import Query as SearchQuery
-from anncur.service import schemas
+from anncur.service import answer_schemas, schemas
 from anncur.service.answers import NDJSON, JsonAnswer
 from anncur.service.bodies import StrictRoute
 from anncur.service.caps import check_exhaustive, check_filter, check_most, check_options
@@ -38,7 +38,7 @@ ItemIdPath = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, descriptio
 @router.post(
     "/v1/search",
     tags=["search"],
-    responses={200: {"model": schemas.SearchAnswer}, **problems(400, 401, 404, 408, 413, 415, 422, 429, 503)},
+    responses={200: {"model": answer_schemas.SearchAnswer}, **problems(400, 401, 404, 408, 413, 415, 422, 429, 503)},
 )
 async def search(body: schemas.SearchBody, request: Request) -> Response:
     """Find the items that the scorer likes best for a query."""
@@ -52,7 +52,7 @@ async def search(body: schemas.SearchBody, request: Request) -> Response:
 @router.post(
     "/v1/search:batch",
     tags=["search"],
-    responses={200: {"model": schemas.BatchAnswer}, **problems(400, 401, 404, 408, 413, 415, 422, 429, 503)},
+    responses={200: {"model": answer_schemas.BatchAnswer}, **problems(400, 401, 404, 408, 413, 415, 422, 429, 503)},
 )
 async def search_batch(body: schemas.BatchBody, request: Request) -> Response:
     """Search for several queries at once, which share requests to the scorer."""
@@ -88,7 +88,7 @@ async def search_exhaustive(body: schemas.ExhaustiveBody, request: Request) -> R
 @router.get(
     "/v1/indexes",
     tags=["indexes"],
-    responses={200: {"model": schemas.IndexesAnswer}, **problems(401, 503)},
+    responses={200: {"model": answer_schemas.IndexesAnswer}, **problems(401, 503)},
 )
 async def list_indexes(request: Request) -> Response:
     """The indexes, what they are made of, and the recall to expect."""
@@ -109,7 +109,7 @@ async def list_indexes(request: Request) -> Response:
 @router.get(
     "/v1/indexes/{name}/map",
     tags=["indexes"],
-    responses={200: {"model": schemas.MapAnswer}, **problems(401, 404, 422, 503)},
+    responses={200: {"model": answer_schemas.MapAnswer}, **problems(401, 404, 422, 503)},
 )
 async def map_items(
     name: IndexPath, request: Request, n: Annotated[int, Query(ge=1, le=MOST_MAPPED)] = 1000
@@ -126,7 +126,7 @@ async def map_items(
     "/v1/items",
     tags=["items"],
     responses={
-        200: {"model": schemas.UpsertAnswer},
+        200: {"model": answer_schemas.UpsertAnswer},
         **problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
     },
 )
@@ -154,7 +154,7 @@ async def upsert_items(body: schemas.UpsertBody, request: Request) -> Response:
 @router.delete(
     "/v1/items/{id:path}",
     tags=["items"],
-    responses={200: {"model": schemas.RemoveAnswer}, **problems(401, 403, 404, 409, 422, 429, 503)},
+    responses={200: {"model": answer_schemas.RemoveAnswer}, **problems(401, 403, 404, 409, 422, 429, 503)},
 )
 async def remove_item(id: ItemIdPath, request: Request, index: IndexParameter = None) -> Response:
     """Remove an item; it is the same if it isn't there. Closing the connection before its turn ends it."""
@@ -175,14 +175,14 @@ async def remove_item(id: ItemIdPath, request: Request, index: IndexParameter = 
 
 
 @router.head("/livez", include_in_schema=False)
-@router.get("/livez", tags=["operations"], responses={200: {"model": schemas.StatusAnswer}})
+@router.get("/livez", tags=["operations"], responses={200: {"model": answer_schemas.StatusAnswer}})
 async def livez() -> Response:
     """Whether the process answers."""
     return JsonAnswer({"status": "alive"})
 
 
 @router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", tags=["operations"], responses={200: {"model": schemas.StatusAnswer}, **problems(503)})
+@router.get("/readyz", tags=["operations"], responses={200: {"model": answer_schemas.StatusAnswer}, **problems(503)})
 async def readyz(request: Request) -> Response:
     """Whether it takes requests; not so while it is shutting down."""
     if service_of(request).is_draining:
@@ -201,7 +201,7 @@ async def metrics(request: Request) -> Response:
     return Response(exposition, media_type=MEDIA_TYPE)
 
 
-@router.get("/version", tags=["operations"], responses={200: {"model": schemas.VersionAnswer}})
+@router.get("/version", tags=["operations"], responses={200: {"model": answer_schemas.VersionAnswer}})
 async def version() -> Response:
     """What runs here."""
     found: dict[str, Any] = {"name": "anncur", "version": anncur.__version__, "api": API}
