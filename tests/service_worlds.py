@@ -22,10 +22,11 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import anncur
-from anncur.scorers.base import Pair
+from anncur.scorers.base import Pair, ScorerLike
 from anncur.service.app import make_app
 from anncur.service.served import ServedIndex, ServedIndexes
-from anncur.service.settings import ServiceSettings
+from anncur.service.server import PatientProtocol
+from anncur.service.settings import AccessTokens, ServiceSettings
 
 MakeClient: TypeAlias = Callable[..., TestClient]
 
@@ -85,6 +86,7 @@ class Overlap:
 quick = Overlap()
 gpu = Overlap(0.010, 0.00005)
 sleeper = Overlap(1.0)
+hanging = Overlap(25.0)
 
 
 def true_best(items: Sequence[anncur.Item], query: str, k: int) -> list[str]:
@@ -97,6 +99,15 @@ def build_index(path: Path, n_items: int = 120) -> Path:
     """An index of the corpus on disk."""
     anncur.Index.build(corpus(n_items), quick, queries(), path=path, retrievers=["bm25"], progress=False).close()
     return path
+
+
+def client_of(folder: Path, scorer: ScorerLike, *, token: str | None = WRITE, **settings: Any) -> TestClient:
+    """A client of an application over the index of a folder, with these settings."""
+    settings.setdefault("tokens", AccessTokens(READ.encode(), WRITE.encode()))
+    indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    app = make_app(indexes, ServiceSettings(**settings))
+    return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
 @dataclass
@@ -118,6 +129,16 @@ class RunningService:
     def resident_mb(self) -> float:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def forget_peak_mb(self) -> float:
+        """Begin to watch the most memory that it has; what it has now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.resident_mb()
+
+    def peak_mb(self) -> float:
+        """The most memory that it had since then."""
+        (line,) = re.findall(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        return int(line) / 1024
 
     def log_lines(self) -> list[dict[str, Any]]:
         lines = self.log.read_text(errors="replace").splitlines()
@@ -183,7 +204,8 @@ def start(
 def serving_in_thread(*indexes: ServedIndex, **settings: Any) -> Iterator[str]:
     """A service in a thread of this process until the end of the block; its address."""
     app, port = make_app(ServedIndexes(indexes), ServiceSettings(**settings)), free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, ws="none", log_config=None, access_log=False))
+    config = uvicorn.Config(app, port=port, http=PatientProtocol, ws="none", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

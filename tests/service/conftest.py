@@ -6,15 +6,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from anncur.service.app import make_app
-from anncur.service.served import ServedIndex, ServedIndexes
-from anncur.service.settings import AccessTokens, ServiceSettings
-from service_worlds import READ, WRITE, MakeClient, Overlap, build_index
+from service_worlds import MakeClient, Overlap, build_index, client_of
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +28,6 @@ def folder(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def scorer() -> Overlap:
     return Overlap()
-
-
-def client_of(folder: Path, scorer: Overlap, *, token: str | None = WRITE, **settings: Any) -> TestClient:
-    settings.setdefault("tokens", AccessTokens(READ.encode(), WRITE.encode()))
-    indexes = ServedIndexes([ServedIndex.open("things", folder, scorer, refresh_seconds=0.0)])
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    app = make_app(indexes, ServiceSettings(**settings))
-    return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anncur.service.admission import Admission
+from anncur.service.admission import Admission, ExpiredError
 from anncur.service.problems import ProblemError
 
 
@@ -55,6 +55,24 @@ def test_who_is_cancelled_leaves_no_place_taken() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         assert done == [3]
         assert (admission.n_running, admission.n_waiting) == (0, 0)
+
+    run(work())
+
+
+def test_who_waits_for_too_long_leaves_the_queue() -> None:
+    async def work() -> None:
+        admission, end, done = Admission(1, 5), asyncio.Event(), list[int]()
+        task = asyncio.create_task(hold(admission, end, done, 0))
+        await asyncio.sleep(0)
+        with pytest.raises(ExpiredError) as refused:
+            async with admission.place(seconds=0.01):
+                pass
+        assert refused.value.kind.status == 429
+        assert (admission.n_running, admission.n_waiting) == (1, 0)
+        end.set()
+        await task
+        async with admission.place(seconds=-1.0):  # one that is free needs no time
+            assert admission.n_running == 1
 
     run(work())
 

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from anncur.errors import InputError
+from anncur.service import caps
+from anncur.service.answer_schemas import ProblemAnswer
 from anncur.service.edge import check_token
 from anncur.service.problems import KINDS, ProblemError
-from anncur.service.schemas import ProblemAnswer
 from anncur.service.server import allowed_hosts, check_address, is_loopback
 from anncur.service.settings import MEGABYTE, AccessTokens, ServiceSettings
 from service_worlds import READ, WRITE, MakeClient
@@ -55,6 +58,32 @@ def test_probes_need_no_token(make_client: MakeClient) -> None:
         assert client.get(path).status_code == 200
 
 
+def under(prefix: str, client: TestClient, *, is_mounted: bool) -> TestClient:
+    """A client of the same application below a path: mounted in another one, or by a server that says so."""
+    if is_mounted:
+        app = Starlette(routes=[Mount(prefix, client.app)])
+        return TestClient(app, headers=dict(client.headers), raise_server_exceptions=False)
+    return TestClient(client.app, headers=dict(client.headers), root_path=prefix, raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_below_another_path_the_same_tokens_are_needed(make_client: MakeClient, is_mounted: bool) -> None:
+    items = {"items": [{"id": "new", "text": "a"}]}
+    for options, status in (
+        ({"token": READ}, 403),
+        ({"token": None}, 401),
+        ({"token": None, "tokens": AccessTokens()}, 403),
+        ({"token": WRITE}, 200),
+    ):
+        client = under("/api", make_client(**options), is_mounted=is_mounted)
+        assert client.post("/api/v1/items", json=items).status_code == status
+        assert client.delete("/api/v1/items/new").status_code == status
+    without = under("/api", make_client(token=None), is_mounted=is_mounted)
+    for path in ("/livez", "/readyz", "/version", "/openapi.json", "/", "/page/index.html"):
+        assert without.get(f"/api{path}").status_code == 200
+    assert without.get("/api/v1/indexes").status_code == 401
+
+
 @given(st.binary(max_size=40))
 def test_no_other_bytes_are_taken_for_a_token(shown: bytes) -> None:
     tokens = AccessTokens(READ.encode(), WRITE.encode())
@@ -73,6 +102,14 @@ def test_tokens_come_from_files_or_the_environment(tmp_path: Path) -> None:
     assert "token in a file" not in repr(found)
     with pytest.raises(InputError, match="can't be read"):
         AccessTokens.find({}, read_file=tmp_path / "missing", write_file=None)
+    assert AccessTokens.find({}, read_file=None, write_file=None) == AccessTokens()
+
+
+@pytest.mark.parametrize("name", ["ANNCUR_READ_TOKEN", "ANNCUR_WRITE_TOKEN"])
+@pytest.mark.parametrize("value", ["", " ", "\n"])
+def test_a_token_that_is_empty_is_no_way_to_have_none(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is set, and empty"):
+        AccessTokens.find({name: value}, read_file=None, write_file=None)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +149,8 @@ def test_other_origins_may_read_nothing_unless_they_are_named(make_client: MakeC
     assert "access-control-allow-origin" not in make_client().get("/version", headers=origin).headers
     named = make_client(cors_origins=("https://other.example",))
     assert named.get("/version", headers=origin).headers["access-control-allow-origin"] == "https://other.example"
+    exposed = named.get("/version", headers=origin).headers["access-control-expose-headers"]
+    assert set(exposed.split(", ")) == {"Retry-After", "X-Request-Id"}
     another = named.get("/version", headers={"Origin": "https://another.example"})
     assert "access-control-allow-origin" not in another.headers
 
@@ -189,7 +228,6 @@ def test_a_text_over_the_cap_is_refused(client: TestClient) -> None:
     long = {"items": [{"id": "a", "text": "a" * 100_001}]}
     assert problem(client.post("/v1/items", json=long)).type.endswith("invalid-request")
     assert client.post("/v1/search:batch", json={"queries": ["a"] * 65}).status_code == 422
-    assert client.post("/v1/search:batch", json={"queries": ["a"] * 64, "budget": 10_000}).status_code == 422
 
 
 def test_filters_are_neither_deep_nor_large(client: TestClient) -> None:
@@ -211,8 +249,36 @@ def test_an_operator_may_lower_the_caps(make_client: MakeClient) -> None:
     assert target["calls"] <= 50
     by_default = client.post("/v1/search", json={"query": "a", "k": 5}).json()
     assert by_default["calls"] <= 50
+    assert client.post("/v1/search:exhaustive", json={"query": "a", "k": 6}).status_code == 422
+    assert client.post("/v1/search:exhaustive", json={"query": "a", "k": 5}).status_code == 200
+    assert client.post("/v1/search", json={"query": "a", "k": 6, "method": "exhaustive"}).status_code == 422
     with pytest.raises(InputError):
         ServiceSettings(max_budget=10_000_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_pairs"),
+    [
+        ({"method": "exhaustive"}, 120),
+        ({"target_recall": 0.9}, 120),
+        ({"target_recall": 0.9, "max_budget": 30}, 30),
+        ({"budget": 40}, 40),
+        ({"budget": 500}, 120),
+        ({"budget": 20, "method": "exhaustive"}, 20),
+        ({}, 120),
+    ],
+)
+def test_a_batch_takes_no_more_pairs_than_the_cap(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_pairs: int
+) -> None:
+    """Whatever determines how many of them a query takes, of an index of 120 items."""
+    body = {"queries": ["a", "b"], "k": 1, **options}
+    monkeypatch.setattr(caps, "MOST_BATCH_PAIRS", 2 * n_pairs - 1)
+    assert client.post("/v1/search:batch", json=body).status_code == 422
+    monkeypatch.setattr(caps, "MOST_BATCH_PAIRS", 2 * n_pairs)
+    answer = client.post("/v1/search:batch", json=body)
+    assert answer.status_code == 200
+    assert sum(each["calls"] for each in answer.json()["answers"]) <= 2 * n_pairs
 
 
 def test_paths_and_methods_that_there_arent_are_problems(client: TestClient) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import anncur
+from anncur.errors import DamagedError
+from anncur.index.folder import FolderBackend
+from anncur.service.access_log import JsonLines
 from anncur.service.served import ServedIndex
 from anncur.service.settings import AccessTokens
 from anncur.storage.files import writer_lock
@@ -90,9 +97,71 @@ def test_while_another_process_changes_the_index_changes_are_refused(client: Tes
 def test_a_version_that_another_process_made_is_picked_up(client: TestClient, folder: Path, scorer: Overlap) -> None:
     before = client.post("/v1/search", json={"query": "kite"}).json()["index_version"]
     anncur.Index.open(folder, scorer).upsert([NEW])
-    found = client.post("/v1/search", json={"query": "kite of paper", "k": 1, "budget": 121}).json()
-    assert found["index_version"] > before
-    assert found["hits"][0]["id"] == "new"
+    assert version_after(client, before) > before
+    assert first(client, "kite of paper", budget=121)["id"] == "new"
+
+
+def version_after(client: TestClient, before: int) -> int:
+    """The version that searches use as soon as it is another one, or after some seconds."""
+    deadline = time.monotonic() + 10
+    while True:
+        version: int = client.post("/v1/search", json={"query": "kite", "budget": 1}).json()["index_version"]
+        if version != before or time.monotonic() > deadline:
+            return version
+        time.sleep(0.02)
+
+
+def test_a_version_is_picked_up_by_a_part_of_another_application(
+    client: TestClient, folder: Path, scorer: Overlap
+) -> None:
+    """Which begins and ends as that one does."""
+    with TestClient(Starlette(routes=[Mount("/api", client.app)]), base_url="http://localhost/api") as mounted:
+        mounted.headers.update(client.headers)
+        before = mounted.post("v1/search", json={"query": "kite"}).json()["index_version"]
+        anncur.Index.open(folder, scorer).upsert([NEW])
+        deadline = time.monotonic() + 10
+        while mounted.post("v1/search", json={"query": "kite"}).json()["index_version"] == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_no_search_waits_until_a_newer_version_is_loaded(
+    client: TestClient, folder: Path, scorer: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.post("/v1/search", json={"query": "kite"}).json()["index_version"]
+    is_loading, load = threading.Event(), FolderBackend.load
+
+    def slow_load(backend: FolderBackend) -> Any:
+        is_loading.set()
+        time.sleep(1.0)
+        return load(backend)
+
+    anncur.Index.open(folder, scorer).upsert([NEW])
+    monkeypatch.setattr(FolderBackend, "load", slow_load)
+    assert is_loading.wait(10)
+    began = time.monotonic()
+    client.post("/v1/search", json={"query": "kite", "budget": 1})
+    assert time.monotonic() - began < 0.7
+    assert version_after(client, before) > before
+
+
+def test_a_newer_version_that_cant_be_read_is_one_line_in_the_log(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(backend: FolderBackend) -> Any:
+        n_tries.append(1)
+        raise DamagedError("segments/1/items.sqlite is damaged")
+
+    n_tries: list[int] = []
+    monkeypatch.setattr(FolderBackend, "load", damaged)
+    deadline = time.monotonic() + 10
+    while len(n_tries) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert client.post("/v1/search", json={"query": "a"}).status_code == 200
+    (line,) = [JsonLines().format(record) for record in caplog.records if record.name == "anncur.service"][:1]
+    assert "items.sqlite is damaged" in line
+    assert len([record for record in caplog.records if "can't be read" in record.getMessage()]) == 1
 
 
 def test_if_the_scorer_is_down_nothing_is_changed(client: TestClient, scorer: Overlap) -> None:
@@ -125,6 +194,24 @@ def test_a_change_that_takes_too_long_is_given_up_and_resumes_when_it_is_sent_ag
     assert client.post("/v1/items", json={"items": items}).status_code == 200
     assert 0 < sum(scorer.requests) - paid < 400 * 12, "what was scored before isn't paid for again"
     assert "new-1" in anncur.Index.open(folder, scorer)
+
+
+def test_a_removal_waits_for_its_turn_no_longer_than_a_change_may_take(
+    make_client: MakeClient, scorer: Overlap
+) -> None:
+    client = make_client(max_write_seconds=1.0)
+    client.post("/v1/items", json={"items": [NEW]})
+    scorer.slow_down(3.0)
+    with ThreadPoolExecutor(1) as pool:
+        n_before = len(scorer.requests)
+        other = pool.submit(client.post, "/v1/items", json={"items": [{"id": "other", "text": "another"}]})
+        while len(scorer.requests) == n_before:
+            time.sleep(0.01)
+        answer = client.delete("/v1/items/new")
+        assert answer.status_code == 429
+        assert "retry-after" in answer.headers
+        other.result()
+    assert client.delete("/v1/items/new").json()["removed"] == 1
 
 
 def test_a_client_that_goes_away_ends_its_change(folder: Path, scorer: Overlap) -> None:

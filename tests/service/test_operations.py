@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.testclient import TestClient
 
 import anncur
+from anncur.scorers.base import Pair
+from anncur.service import routes
 from anncur.service.access_log import JsonLines
 from anncur.service.state import Service
 from anncur.service.static import PAGE, POLICY, START, add_page
-from service_worlds import MakeClient, Overlap
+from service_worlds import MakeClient, Overlap, client_of
 
 SECRET = "a very secret bird"
 
@@ -37,7 +40,7 @@ def spans() -> InMemorySpanExporter:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[Any]]:
-    caplog.set_level(logging.INFO, logger="anncur.service")
+    caplog.set_level(logging.INFO, logger="anncur")
     formatter = JsonLines()
     return lambda: [json.loads(formatter.format(record)) for record in caplog.records]
 
@@ -53,17 +56,97 @@ def test_every_request_is_a_line_of_json_without_its_text(client: TestClient, li
     assert SECRET not in json.dumps([good, bad])
 
 
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/search": {"query": SECRET, "budget": 20},
+    "/v1/search:batch": {"queries": [SECRET, f"{SECRET} too"], "budget": 20},
+    "/v1/search:exhaustive": {"query": SECRET},
+    "/v2/rerank": {"query": SECRET, "documents": [SECRET, "a"]},
+    "/rerank": {"query": SECRET, "texts": [SECRET, "a"]},
+}
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+def test_a_failing_scorer_brings_no_text_into_the_log(
+    folder: Path, scorer: Overlap, lines: Any, fail_open: bool
+) -> None:
+    """Errors of scorers quote queries, and so do those lines that say that a request is tried again."""
+
+    def fail(pairs: Sequence[Pair]) -> list[float]:
+        raise ConnectionError(f"no answer from http://scorer.example for {pairs[0][0].text}")
+
+    scorer.score_pairs = fail  # type: ignore[method-assign]
+    guarded = anncur.load_scorer(scorer, retries=1, shares_requests=True)
+    with client_of(folder, guarded, fail_open=fail_open) as client:
+        for path, body in ASKED.items():
+            client.post(path, json=body, headers={"X-Request-Id": path.replace("/", "-").replace(":", "-")})
+    found = lines()
+    assert any("trying again" in line.get("message", "") for line in found)
+    assert any("first guesses" in line.get("message", "") for line in found) == fail_open
+    assert SECRET not in json.dumps(found)
+    assert "scorer.example" not in json.dumps(found)
+    assert all("request_id" in line for line in found if line["logger"] == "anncur.service")
+
+
 def test_texts_are_logged_only_where_an_operator_asks_for_them(make_client: MakeClient, lines: Any) -> None:
-    make_client(log_texts=True).post("/v1/search", json={"query": SECRET, "budget": 20})
-    assert lines()[0]["texts"] == [SECRET]
+    client = make_client(log_texts=True)
+    for path, body in ASKED.items():
+        client.post(path, json=body)
+    assert {line["route"]: line["texts"][0] for line in lines()} == dict.fromkeys(ASKED, SECRET)
+    many = {"queries": ["long " * 1000] * 64, "budget": 1}
+    client.post("/v1/search:batch", json=many)
+    assert len(json.dumps(lines()[-1])) < 30_000
 
 
-def test_the_log_tells_why_a_scorer_failed(client: TestClient, scorer: Overlap, lines: Any) -> None:
+def test_the_log_tells_why_a_scorer_failed(make_client: MakeClient, scorer: Overlap, lines: Any) -> None:
     scorer.is_down = True
-    client.post("/v1/search", json={"query": "bird"})
-    (line,) = lines()
-    assert (line["status"], line["level"]) == (503, "error")
-    assert "is down" in line["error"]
+    make_client().post("/v1/search", json={"query": "bird"})
+    make_client(log_texts=True).post("/v1/search", json={"query": "bird"})
+    short, whole = lines()
+    assert (short["status"], short["level"]) == (503, "error")
+    assert short["error"] == "ScorerError from ConnectionError"
+    assert "is down" in whole["error"]
+
+
+@pytest.mark.parametrize("log_texts", [True, False])
+def test_an_error_of_the_service_leaves_a_traceback_with_the_request_id(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, log_texts: bool
+) -> None:
+    def fails(query: object) -> None:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(routes, "query_of", fails)
+    answer = client.post("/v1/search", json={"query": SECRET}, headers={"X-Request-Id": "me-2"})
+    assert answer.status_code == 500
+    assert SECRET not in answer.text
+    formatter = JsonLines(log_texts=log_texts)
+    found = [json.loads(formatter.format(record)) for record in caplog.records if record.name == "anncur.service"]
+    (traced,) = [line for line in found if "traceback" in line]
+    assert traced["request_id"] == "me-2"
+    assert "in fails" in traced["traceback"]
+    assert "RuntimeError" in traced["traceback"]
+    assert (f"RuntimeError: {SECRET}" in traced["traceback"]) == log_texts
+
+
+def test_an_exhaustive_search_that_fails_is_marked_in_the_log_and_counted(
+    client: TestClient, scorer: Overlap, lines: Any
+) -> None:
+    client.post("/v1/search:exhaustive", json={"query": "bird"})
+    scorer.is_down = True
+    client.post("/v1/search:exhaustive", json={"query": "bird"}, headers={"X-Request-Id": "me-3"})
+    good, event, failed = lines()
+    assert (good["calls"], good.get("problem")) == (120, None)
+    assert event["request_id"] == failed["request_id"] == "me-3"
+    assert (failed["status"], failed["problem"], failed["calls"]) == (200, "scorer-failed", 0)
+    text = client.get("/metrics").text
+    assert 'anncur_search_pairs_count{index="things",method="exhaustive"} 2.0' in text
+    assert 'anncur_search_pairs_sum{index="things",method="exhaustive"} 120.0' in text
+
+
+def test_times_in_the_log_are_in_utc(client: TestClient, lines: Any) -> None:
+    client.get("/version")
+    when = datetime.fromisoformat(lines()[0]["time"])
+    assert lines()[0]["time"].endswith("Z")
+    assert abs((datetime.now(UTC) - when).total_seconds()) < 60
 
 
 def test_metrics_count_requests_searches_and_pairs(client: TestClient) -> None:
@@ -104,7 +187,15 @@ def test_it_is_not_ready_while_it_shuts_down(client: TestClient) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:anncur:problem:shutting-down"
+    assert client.head("/readyz").status_code == 503
     assert client.get("/livez").status_code == 200
+
+
+def test_probes_may_be_asked_without_a_body(make_client: MakeClient) -> None:
+    client = make_client(token=None)
+    for path in ("/livez", "/readyz"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_the_version_is_that_of_the_package(client: TestClient) -> None:

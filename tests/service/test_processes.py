@@ -111,6 +111,30 @@ def test_running_requests_finish_when_it_is_asked_to_stop(folder: Path, tmp_path
         assert _ask_once(service, "bird") is None, "nobody listens any more"
 
 
+def test_a_scorer_that_hangs_keeps_no_service_from_ending(folder: Path, tmp_path: Path) -> None:
+    """Its client hears why it gets no answer, and the log says the same."""
+    hanging = running(folder, tmp_path / "log", "--drain-seconds", "1", scorer="service_worlds:hanging")
+    with hanging as service, service.client() as client:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(client.post, "/v1/search", json={"query": "small red bird"})
+            while (
+                "\nanncur_running_searches 1.0"
+                not in httpx.get(f"{service.url}/metrics", headers=service.headers, timeout=60).text
+            ):
+                time.sleep(0.02)
+            time.sleep(0.5)  # until the scorer was asked
+            began = time.monotonic()
+            service.process.send_signal(signal.SIGTERM)
+            answer = asked.result()
+        assert service.process.wait(timeout=15) == 0
+        assert time.monotonic() - began < 10
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:anncur:problem:shutting-down")
+    assert answer.headers["content-type"] == "application/problem+json"
+    lines = [line for line in service.log_lines() if line.get("route") == "/v1/search"]
+    assert [line["status"] for line in lines] == [503]
+    assert not [line for line in service.log_lines() if "traceback" in line]
+
+
 def _ask_once(service: RunningService, query: str) -> int | None:
     try:
         with service.client() as client:

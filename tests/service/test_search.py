@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import anncur
-from anncur.service.schemas import BatchAnswer, IndexesAnswer, MapAnswer, SearchAnswer
+from anncur.service.answer_schemas import BatchAnswer, IndexesAnswer, MapAnswer, SearchAnswer
 from service_worlds import MakeClient, Overlap, corpus, queries, true_best
 
 QUERY = "small red bird"
@@ -68,6 +70,49 @@ def test_a_deadline_gives_the_best_so_far_marked_as_partial(make_client: MakeCli
     assert answer.status_code == 200
     assert answer.json()["is_partial"]
     assert 0 < answer.json()["calls"] < 100
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+def test_a_deadline_holds_in_the_queue(make_client: MakeClient, scorer: Overlap, fail_open: bool) -> None:
+    """One place, taken for more than a second: who can't have it in time gets first guesses, or hears so."""
+    client = make_client(max_running=1, max_slowdown=0.0, fail_open=fail_open)
+    client.post("/v1/search", json={"query": QUERY, "budget": 20})  # so that all is loaded
+    scorer.slow_down(1.5)
+    hurried = {"query": QUERY, "k": 3, "deadline_ms": 200}
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(client.post, "/v1/search", json={"query": QUERY, "budget": 20, "max_rounds": 1})
+        while "\nanncur_running_searches 1.0" not in client.get("/metrics").text:
+            time.sleep(0.01)
+        began = time.monotonic()
+        answer = client.post("/v1/search", json=hurried)
+        took = time.monotonic() - began
+        batch = client.post("/v1/search:batch", json={"queries": queries(3), "k": 2, "deadline_ms": 200})
+        assert other.result().status_code == 200
+    assert 0.2 <= took < 1.0
+    assert answer.status_code == batch.status_code == (200 if fail_open else 429)
+    if fail_open:
+        found = SearchAnswer.model_validate(answer.json())
+        assert (found.is_scored, found.is_partial, found.calls, len(found.hits)) == (False, True, 0, 3)
+        assert found.timings.waiting_ms >= 150
+        assert [len(each["hits"]) for each in batch.json()["answers"]] == [2, 2, 2]
+    else:
+        assert answer.json()["type"] == "urn:anncur:problem:too-busy"
+        assert "deadline" in answer.json()["detail"]
+        assert "retry-after" in answer.headers
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+def test_a_deadline_before_anything_is_scored_gives_first_guesses_where_they_are_wanted(
+    client: TestClient, fail_open: bool
+) -> None:
+    client.post("/v1/search", json={"query": QUERY, "budget": 20})
+    body = {"k": 3, "deadline_ms": 1e-6, "fail_open": fail_open}
+    answer = client.post("/v1/search", json={"query": QUERY, **body}).json()
+    (in_batch,) = client.post("/v1/search:batch", json={"queries": [QUERY], **body}).json()["answers"]
+    for found in (answer, in_batch):
+        assert (found["is_partial"], found["calls"]) == (True, 0)
+        assert found["is_scored"] == (not fail_open)
+        assert len(found["hits"]) == (3 if fail_open else 0)
 
 
 def test_a_batch_answers_each_query_as_if_it_were_alone(client: TestClient, scorer: Overlap) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +22,11 @@ from anncur.cli.options import (
     scorer_of,
 )
 from anncur.errors import InputError
+
+if TYPE_CHECKING:
+    from anncur.scorers.guard import GuardedScorer
+    from anncur.service.served import ServedIndexes
+    from anncur.service.settings import ServiceSettings
 
 
 def serve(
@@ -101,12 +108,12 @@ def serve(
     with needs_extra("serve"):
         from anncur.service.access_log import log_to_stderr
         from anncur.service.app import make_app
-        from anncur.service.served import ServedIndex, ServedIndexes
-        from anncur.service.server import allowed_hosts, check_address, run_app
-        from anncur.service.settings import MEGABYTE, AccessTokens, ServiceSettings
-    tokens = AccessTokens.find(os.environ, read_file=read_token_file, write_file=write_token_file)
-    settings = ServiceSettings(
-        tokens=tokens,
+        from anncur.service.server import run_app
+        from anncur.service.settings import MEGABYTE
+    settings = _settings(
+        host,
+        tuple(allow_host or ()),
+        (read_token_file, write_token_file),
         max_running=max_running,
         max_waiting=max_waiting,
         max_slowdown=max_slowdown,
@@ -120,26 +127,36 @@ def serve(
         raw_relevance=raw_relevance,
         log_texts=log_texts,
         cors_origins=tuple(cors or ()),
-        hosts=allowed_hosts(host, tokens, tuple(allow_host or ())),
     )
+    load = partial(scorer_of, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
+    opened = _opened(indexes, lambda folder: load(folder, scorer, shares_requests=True), refresh_seconds)
+    _announce(list(opened), f"http://{host}:{port}", as_json=as_json)
+    log_to_stderr(log_texts=log_texts)
+    run_app(make_app(opened, settings), host=host, port=port, drain_seconds=drain_seconds)
+
+
+def _settings(
+    host: str, hosts: tuple[str, ...], token_files: tuple[Path | None, Path | None], **options: Any
+) -> ServiceSettings:
+    """Settings with the tokens of files or of the environment; refused where others could come in without one."""
+    from anncur.service.server import allowed_hosts, check_address
+    from anncur.service.settings import AccessTokens, ServiceSettings
+
+    read_file, write_file = token_files
+    tokens = AccessTokens.find(os.environ, read_file=read_file, write_file=write_file)
+    settings = ServiceSettings(tokens=tokens, hosts=allowed_hosts(host, tokens, hosts), **options)
     check_address(host, tokens)
-    opened = []
-    for name, folder in map(_named, indexes):
-        loaded = scorer_of(
-            folder,
-            scorer,
-            retries=retries,
-            max_calls=max_calls,
-            threads=threads,
-            rules=rule,
-            cache=cache,
-            shares_requests=True,
-        )
-        opened.append(ServedIndex.open(name, folder, loaded, refresh_seconds=refresh_seconds))
-    app = make_app(ServedIndexes(opened), settings)
-    _announce([one.name for one in opened], f"http://{host}:{port}", as_json=as_json)
-    log_to_stderr()
-    run_app(app, host=host, port=port, drain_seconds=drain_seconds)
+    return settings
+
+
+def _opened(indexes: list[str], load: Callable[[Path], GuardedScorer], refresh_seconds: float) -> ServedIndexes:
+    """The indexes, each with its scorer."""
+    from anncur.service.served import ServedIndex, ServedIndexes
+
+    folders = [_named(index) for index in indexes]
+    return ServedIndexes(
+        ServedIndex.open(name, folder, load(folder), refresh_seconds=refresh_seconds) for name, folder in folders
+    )
 
 
 def _announce(names: list[str], url: str, *, as_json: bool) -> None:

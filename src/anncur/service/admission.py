@@ -19,6 +19,10 @@ WEIGHT = 0.1  # of the latest search in the mean time of searches
 UNKNOWN = Work((), 0)
 
 
+class ExpiredError(ProblemError):
+    """No place was free before a deadline."""
+
+
 @dataclass(frozen=True, eq=False)
 class Turn:
     """Somebody in the queue."""
@@ -60,12 +64,12 @@ class Admission:
         return self.n_running + self.n_waiting
 
     @asynccontextmanager
-    async def place(self, work: Work = UNKNOWN) -> AsyncIterator[float]:
+    async def place(self, work: Work = UNKNOWN, *, seconds: float | None = None) -> AsyncIterator[float]:
         """Hold a place for some work; gives the seconds that were waited for it. Refused at once where there is no
-        room to wait, and later where others press."""
+        room to wait, later where others press, and when it has waited for `seconds`."""
         loop = asyncio.get_running_loop()
         came = loop.time()
-        started = await self._enter(work, came)
+        started = await self._enter(work, came, seconds)
         self._n_started += 1
         number, n_running = self._n_started, self.n_running
         try:
@@ -76,7 +80,7 @@ class Admission:
         finally:
             self._leave()
 
-    async def _enter(self, work: Work, came: float) -> float:
+    async def _enter(self, work: Work, came: float, seconds: float | None) -> float:
         """Wait for a place; when it was had."""
         if self.limit is not None:
             self.limit.come(came, self.n_here, is_waiting=bool(self._queue))
@@ -94,6 +98,15 @@ class Admission:
             self.limit.wait(came, work)
             self._act()
         try:
+            async with asyncio.timeout(seconds):
+                await self._wait(turn)
+        except TimeoutError:
+            detail = "no place was free before the deadline"
+            raise ExpiredError(TOO_BUSY, detail, retry_after=self._retry_after()) from None
+        return asyncio.get_running_loop().time()
+
+    async def _wait(self, turn: Turn) -> None:
+        try:
             await turn.begins
         except asyncio.CancelledError:
             if turn.begins.done() and not turn.begins.cancelled():
@@ -102,7 +115,6 @@ class Admission:
             elif turn in self._queue:
                 self._queue.remove(turn)
             raise
-        return asyncio.get_running_loop().time()
 
     def _leave(self) -> None:
         self.n_running -= 1

@@ -16,10 +16,11 @@ from starlette.middleware.cors import CORSMiddleware
 import anncur
 from anncur.scorers.base import ScorerLike
 from anncur.service import reranking, routes
+from anncur.service.answer_schemas import ProblemAnswer as ProblemSchema
 from anncur.service.answers import ProblemAnswer
+from anncur.service.caps import too_many_documents
 from anncur.service.edge import Edge
 from anncur.service.problems import INVALID, NOT_ALLOWED, NOT_FOUND, ProblemError
-from anncur.service.schemas import ProblemAnswer as ProblemSchema
 from anncur.service.served import ServedIndex, ServedIndexes
 from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
@@ -28,6 +29,7 @@ from anncur.service.static import add_page
 with contextlib.suppress(ModuleNotFoundError):
     import opentelemetry.trace  # noqa: F401  # so that `tracing.py` finds it
 
+RERANKED = {("documents",), ("texts",)}  # fields that hold what is re-ranked
 SUMMARY = "Find the items that a scorer likes best, without scoring them all."
 
 
@@ -48,6 +50,8 @@ def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) ->
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        for index in indexes.values():
+            index.keep_fresh()  # where nobody runs this, as in a part of another application, searches begin it
         yield
         for index in indexes.values():
             index.close()
@@ -68,13 +72,20 @@ def make_app(indexes: ServedIndexes, settings: ServiceSettings | None = None) ->
     app.add_exception_handler(HTTPException, _plain_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.add_middleware(Edge, settings=service.settings, metrics=service.metrics, open_paths=files)
+    app.add_middleware(
+        Edge,
+        settings=service.settings,
+        metrics=service.metrics,
+        open_paths=files,
+        is_draining=lambda: service.is_draining,
+    )
     if service.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(service.settings.cors_origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     return app
 
@@ -90,6 +101,10 @@ async def _plain_problem(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """What breaks a schema, field by field; what was sent isn't repeated."""
     assert isinstance(error, RequestValidationError)
+    too_many = [each for each in error.errors() if each["type"] == "too_long" and each["loc"][1:] in RERANKED]
+    if too_many:  # other re-ranking services say so in this way
+        raised = too_many_documents(_field(too_many[0]["loc"]), str(too_many[0]["msg"]))
+        return ProblemAnswer(raised, exchange_of(request).id)
     errors = [{"field": _field(each["loc"]), "message": str(each["msg"])[:200]} for each in error.errors()]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:3])
     return ProblemAnswer(ProblemError(INVALID, detail, errors), exchange_of(request).id)

@@ -1,4 +1,4 @@
-"""How bodies are read: at most so many bytes, within some seconds, and as strict JSON.
+"""How bodies are read: up to a number of bytes, within some seconds, and as strict JSON.
 
 The cap holds while a body comes in, whatever its headers promise: what is over it is never kept."""
 
@@ -70,7 +70,7 @@ class StrictRoute(APIRoute):
                 _check_parameters(request, {field.alias for field in self.dependant.query_params})
             if self.body_field is not None:
                 _check_media_type(request.headers.get("content-type", ""))
-                await own.json()  # here, so that what is wrong with it is told in our words
+                await own.json()  # here, so that the message is ours
             return await handler(own)
 
         return strict

@@ -7,25 +7,60 @@ from typing import Any
 
 from anncur.search.limits import DEFAULT_BUDGET
 from anncur.service.answers import as_json
-from anncur.service.problems import ANSWER_TOO_LARGE, INVALID, ProblemError
+from anncur.service.problems import ANSWER_TOO_LARGE, INVALID, TOO_LARGE, ProblemError
 from anncur.service.schemas import BatchBody, Options
 from anncur.service.settings import DEEPEST_FILTER, LARGEST_FILTER, MEGABYTE, ServiceSettings
 
 MOST_BATCH_PAIRS = 100_000
 
 
-def check_options(body: Options, settings: ServiceSettings) -> None:
+def check_options(body: Options, settings: ServiceSettings, *, n_items: int) -> None:
     """Refuse more than this service gives."""
-    for name, most in (("k", settings.max_k), ("budget", settings.max_budget), ("max_budget", settings.max_budget)):
-        value = getattr(body, name)
-        if value is not None and value > most:
-            raise invalid(name, f"must be at most {most} here, got {value}")
+    check_most("k", body.k, settings.max_k)
+    check_most("budget", body.budget, settings.max_budget)
+    check_most("max_budget", body.max_budget, settings.max_budget)
+    if body.method == "exhaustive" and body.budget is None:
+        check_exhaustive(n_items, settings)
     if isinstance(body, BatchBody):
-        n_pairs = len(body.queries) * (body.budget or body.max_budget or DEFAULT_BUDGET)
+        n_pairs = len(body.queries) * pairs_of(body, settings, n_items=n_items)
         if n_pairs > MOST_BATCH_PAIRS:
-            message = f"queries times budget must be at most {MOST_BATCH_PAIRS}, got {n_pairs}; send fewer at once"
+            message = f"times the budget of each must be at most {MOST_BATCH_PAIRS}, got {n_pairs}; send fewer at once"
             raise invalid("queries", message)
     check_filter(body.filter)
+
+
+def check_most(name: str, value: int | None, most: int) -> None:
+    """Refuse a number above a cap of this service."""
+    if value is not None and value > most:
+        raise invalid(name, f"must be at most {most} here, got {value}")
+
+
+def check_documents(name: str, n_documents: int, settings: ServiceSettings) -> None:
+    """Refuse to re-rank more than a search may score."""
+    if n_documents > settings.max_budget:
+        raise too_many_documents(name, f"must be at most {settings.max_budget} here, got {n_documents}")
+
+
+def too_many_documents(name: str, message: str) -> ProblemError:
+    """The problem that clients of re-ranking services know for it."""
+    return ProblemError(TOO_LARGE, f"{name} {message}", errors=[{"field": name, "message": message}])
+
+
+def pairs_of(body: Options, settings: ServiceSettings, *, n_items: int) -> int:
+    """The most pairs that each query may take."""
+    return min(budget_of(body, settings) or max_budget_of(body, settings) or n_items, n_items)
+
+
+def budget_of(body: Options, settings: ServiceSettings) -> int | None:
+    """As it was asked for, or by default no more than this service gives."""
+    if body.budget is not None or body.target_recall is not None:
+        return body.budget
+    return None if body.method == "exhaustive" else min(DEFAULT_BUDGET, settings.max_budget)
+
+
+def max_budget_of(body: Options, settings: ServiceSettings) -> int | None:
+    """A target of recall never costs more than this service gives."""
+    return body.max_budget if body.target_recall is None else body.max_budget or settings.max_budget
 
 
 def check_filter(filter: object) -> None:

@@ -6,22 +6,27 @@ wrong becomes a problem, and a line in the log."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette._utils import get_route_path  # what routes go by, so that nothing is taken for another path here
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anncur.errors import AnncurError
-from anncur.service.access_log import write_line
+from anncur.service.access_log import described, write_event, write_line
 from anncur.service.answers import ProblemAnswer
 from anncur.service.bodies import CappedReceive, too_large
 from anncur.service.metrics import Metrics
 from anncur.service.problems import (
+    DRAINING,
     FORBIDDEN,
     INTERNAL,
     LARGE_HEADERS,
@@ -63,9 +68,16 @@ class Edge:
     """Wraps the application."""
 
     def __init__(
-        self, app: ASGIApp, *, settings: ServiceSettings, metrics: Metrics, open_paths: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        open_paths: frozenset[str] = frozenset(),
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
+        self._is_draining = is_draining
         self._settings = settings
         self._metrics = metrics
         self._open_paths = OPEN_PATHS | open_paths
@@ -75,14 +87,18 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        exchange = Exchange(_request_id(headers), scope["method"], scope["path"])
+        exchange = Exchange(_request_id(headers), scope["method"], get_route_path(scope))
         scope.setdefault("state", {})["exchange"] = exchange
         sending = Sending(send, exchange)
         with span("anncur.request", **{"http.request.method": exchange.method, "anncur.request_id": exchange.id}):
             try:
                 await self._answer(scope, headers, receive, sending)
-            except ClientGoneError:
+            except (ClientGoneError, ClientDisconnect):
                 pass  # nobody to answer
+            except asyncio.CancelledError:
+                if not self._is_draining():
+                    raise
+                await self._end(scope, receive, sending)
             except Exception as error:
                 await self._report(error, scope, receive, sending)
             finally:
@@ -93,8 +109,10 @@ class Edge:
         if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > LARGEST_HEADERS:
             raise ProblemError(LARGE_HEADERS, f"they may have {LARGEST_HEADERS} bytes", headers={"Connection": "close"})
         check_host(headers.get(b"host", b""), settings.hosts)
-        if scope["path"] not in self._open_paths:
-            check_token(settings.tokens, headers.get(b"authorization", b""), is_write=_is_write(scope))
+        path = send.exchange.path
+        if path not in self._open_paths:
+            is_write = _is_write(scope["method"], path)
+            check_token(settings.tokens, headers.get(b"authorization", b""), is_write=is_write)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
             raise too_large(settings.max_body_bytes)
@@ -105,10 +123,18 @@ class Edge:
         """Answer with a problem, unless an answer has begun."""
         problem = as_problem(error)
         if problem.kind.status >= INTERNAL.status:
-            send.exchange.facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            send.exchange.facts["error"] = described(error, log_texts=self._settings.log_texts)
+        if problem.kind is INTERNAL:
+            write_event("an error of the service", send.exchange, level=logging.ERROR, exc_info=error)
         if send.has_begun:
             raise error
         await ProblemAnswer(problem, send.exchange.id)(scope, receive, send)
+
+    async def _end(self, scope: Scope, receive: Receive, send: Sending) -> None:
+        """The time of a request is over because the service shuts down; its task does nothing more after this."""
+        send.exchange.facts["problem"] = DRAINING.name
+        if not send.has_begun:
+            await ProblemAnswer(ProblemError(DRAINING, retry_after=1), send.exchange.id)(scope, receive, send)
 
     def _write_down(self, exchange: Exchange, scope: Scope) -> None:
         seconds, route = time.perf_counter() - exchange.started, getattr(scope.get("route"), "path", "other")
@@ -171,9 +197,8 @@ def _is_same(shown: bytes, token: bytes | None) -> bool:
     return token is not None and hmac.compare_digest(shown, token)
 
 
-def _is_write(scope: Scope) -> bool:
-    path: str = scope["path"]
-    return scope["method"] != "GET" and (path == "/v1/items" or path.startswith("/v1/items/"))
+def _is_write(method: str, path: str) -> bool:
+    return method != "GET" and (path == "/v1/items" or path.startswith("/v1/items/"))
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:

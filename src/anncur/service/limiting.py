@@ -112,7 +112,7 @@ class SlowdownLimit:
         self.state = State.CALM
         self.limit = min(FIRST_PLACES, max_running)  # places that keep searches within the bound, as far as is known
         self._alone = AloneTimes()
-        self._has_learnt = False
+        self._was_set = False
         self._watched: deque[float] = deque(maxlen=N_WATCHED)  # slowdowns with this number of places
         self._latest: deque[float] = deque(maxlen=N_WATCHED)  # slowdowns of whatever was answered, without waiting
         self._watched_since = -math.inf
@@ -248,7 +248,7 @@ class SlowdownLimit:
         return predicted <= MOST_PREDICTED * self.max_slowdown
 
     def _set_limit(self, now: float, limit: int) -> None:
-        self.limit, self._watched_since, self._has_learnt = limit, now, True
+        self.limit, self._watched_since, self._was_set = limit, now, True
         self._watched.clear()
 
     @property
@@ -257,7 +257,7 @@ class SlowdownLimit:
 
     @property
     def _knows_nothing(self) -> bool:
-        return not self._has_learnt and not self._latest
+        return not self._was_set and not self._latest
 
 
 def quantile(values: Iterable[float], share: float) -> float:

@@ -39,6 +39,7 @@ class Kind:
         return PREFIX + self.name
 
 
+NO_HTTP = Kind("malformed-http", 400, "The request is no HTTP that can be read")
 MALFORMED = Kind("malformed-json", 400, "The body is no JSON that can be read")
 UNAUTHORIZED = Kind("unauthorized", 401, "A token is needed")
 FORBIDDEN = Kind("forbidden", 403, "This token may not do that")

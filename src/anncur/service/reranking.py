@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from anncur.items import Query
-from anncur.service import schemas
+from anncur.service import answer_schemas, schemas
 from anncur.service.answers import JsonAnswer
 from anncur.service.bodies import StrictRoute
+from anncur.service.caps import check_documents, invalid
 from anncur.service.documented import problems
 from anncur.service.limiting import Work
 from anncur.service.searches import while_connected
 from anncur.service.served import ServedIndex
+from anncur.service.settings import LONGEST_TEXT
 from anncur.service.state import exchange_of, service_of
 
 STATUSES = (400, 401, 408, 413, 415, 422, 429, 503)
@@ -27,21 +30,22 @@ STATUSES = (400, 401, 408, 413, 415, 422, 429, 503)
 router = APIRouter(route_class=StrictRoute, tags=["re-ranking"])
 
 
-@router.post("/v1/rerank", responses={200: {"model": schemas.CohereAnswer}, **problems(*STATUSES)})
+@router.post("/v1/rerank", responses={200: {"model": answer_schemas.CohereAnswer}, **problems(*STATUSES)})
 async def rerank_v1(body: schemas.CohereBody, request: Request) -> Response:
     """Re-rank documents, in the shape of Cohere's first version."""
     return await _rerank(body, request, version="1")
 
 
-@router.post("/v2/rerank", responses={200: {"model": schemas.CohereAnswer}, **problems(*STATUSES)})
+@router.post("/v2/rerank", responses={200: {"model": answer_schemas.CohereAnswer}, **problems(*STATUSES)})
 async def rerank_v2(body: schemas.CohereBody, request: Request) -> Response:
     """Re-rank documents, in the shape of Cohere's second version."""
     return await _rerank(body, request, version="2")
 
 
-@router.post("/rerank", responses={200: {"model": list[schemas.TeiResult]}, **problems(*STATUSES)})
+@router.post("/rerank", responses={200: {"model": list[answer_schemas.TeiResult]}, **problems(*STATUSES)})
 async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
     """Re-rank texts, in the shape of text-embeddings-inference."""
+    check_documents("texts", len(body.texts), service_of(request).settings)
     index = service_of(request).indexes.named(None)
     ranked = await _ranked(request, index, body.query, body.texts)
     results = [
@@ -56,7 +60,8 @@ async def rerank_tei(body: schemas.TeiBody, request: Request) -> Response:
 
 
 async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -> Response:
-    texts = [document if isinstance(document, str) else document.text for document in body.documents]
+    check_documents("documents", len(body.documents), service_of(request).settings)
+    texts = [text_of(document, body.rank_fields, place) for place, document in enumerate(body.documents)]
     index = service_of(request).indexes.for_model(body.model)
     is_raw = service_of(request).settings.raw_relevance
     ranked = await _ranked(request, index, body.query, texts)
@@ -72,11 +77,26 @@ async def _rerank(body: schemas.CohereBody, request: Request, *, version: str) -
     return JsonAnswer({"id": str(uuid.uuid4()), "results": results, "meta": meta})
 
 
+def text_of(document: str | dict[str, Any], rank_fields: Sequence[str] | None, place: int) -> str:
+    """What the scorer reads of a document: its text, or a line for each of the fields that are named."""
+    if isinstance(document, str):
+        return document
+    found = {name: document[name] for name in rank_fields or ("text",) if name in document}
+    if not found or not all(isinstance(value, str) for value in found.values()):
+        fields = ", ".join(rank_fields or ("text",))
+        raise invalid(f"documents.{place}", f"must be a text, or an object with texts in the fields {fields}"[:500])
+    text = "\n".join(f"{name}: {value}" for name, value in found.items()) if rank_fields else found["text"]
+    if len(text) > LONGEST_TEXT or "\0" in text:
+        raise invalid(f"documents.{place}", f"must have at most {LONGEST_TEXT} characters, none of them NUL")
+    return text
+
+
 async def _ranked(request: Request, index: ServedIndex, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Places and scores of texts, best first; of equal ones, the first."""
-    exchange_of(request).facts |= {"index": index.name, "calls": len(texts)}
-    async with service_of(request).searches.place(Work((index.name, "rerank"), len(texts))):
-        scores = await while_connected(request, index.score(Query(query), texts))
+    service, asked = service_of(request), Query(query)
+    exchange_of(request).facts |= {"index": index.name, "calls": len(texts), **service.texts([asked])}
+    async with service.searches.place(Work((index.name, "rerank"), len(texts))):
+        scores = await while_connected(request, index.score(asked, texts))
     return sorted(enumerate(scores), key=lambda each: -each[1])
 
 

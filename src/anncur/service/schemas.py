@@ -1,4 +1,4 @@
-"""What requests may hold and answers look like: checked here, once, and published as OpenAPI.
+"""What requests may hold: checked here, once, and published as OpenAPI. Answers are in `answer_schemas.py`.
 
 Feeds the routes. Values are taken as they are: no text becomes a number, and unknown fields are refused, but for
 those of other people's clients in the re-ranking shapes."""
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from anncur.search.methods import METHODS
 from anncur.service.settings import (
@@ -17,6 +18,7 @@ from anncur.service.settings import (
     LONGEST_TEXT,
     MOST_BUDGET,
     MOST_DOCUMENTS,
+    MOST_FIELDS,
     MOST_ITEMS,
     MOST_K,
     MOST_QUERIES,
@@ -25,6 +27,8 @@ from anncur.service.settings import (
 
 INDEX_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 WITHOUT_NUL = r"^[^\x00]*$"
+MOST_RANK_FIELDS = 100
+MOST_UNKNOWN = 10  # fields of one object that are named in a problem
 
 IndexName = Annotated[str, Field(pattern=INDEX_NAME, description="Name of an index; by default the first one.")]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT, pattern=WITHOUT_NUL)]
@@ -43,6 +47,15 @@ class Body(BaseModel):
     """A request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_many_unknown(cls, value: Any) -> Any:
+        """One error for very many unknown fields: one for each of a million takes seconds and gigabytes."""
+        n_unknown = len(value.keys() - cls.model_fields.keys()) if isinstance(value, dict) else 0
+        if n_unknown > MOST_UNKNOWN:
+            raise PydanticCustomError("unknown_fields", "has {n_unknown} unknown fields", {"n_unknown": n_unknown})
+        return value
 
 
 class ForeignBody(BaseModel):
@@ -102,7 +115,7 @@ class ItemBody(Body):
     id: ItemId
     text: Text
     title: Text = ""
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict, max_length=MOST_FIELDS)
 
 
 class UpsertBody(Body):
@@ -112,13 +125,9 @@ class UpsertBody(Body):
     items: Annotated[list[ItemBody], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-class DocumentText(ForeignBody):
-    """A document as an object."""
-
-    text: Text
-
-
-Documents = Annotated[list[Text | DocumentText], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+Document = Text | Annotated[dict[str, Any], Field(description="An object with `text`, or with `rank_fields`.")]
+Documents = Annotated[list[Document], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+RankField = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 
 
 class CohereBody(ForeignBody):
@@ -127,6 +136,9 @@ class CohereBody(ForeignBody):
     model: str | None = Field(None, max_length=LONGEST_ID)
     query: QueryText
     documents: Documents
+    rank_fields: Annotated[list[RankField], Field(max_length=MOST_RANK_FIELDS)] | None = Field(
+        None, description="The fields of documents that are read, in this order; by default `text`."
+    )
     top_n: int | None = Field(None, ge=1)
     return_documents: bool | None = None
 
@@ -136,215 +148,5 @@ class TeiBody(ForeignBody):
 
     query: QueryText
     texts: Annotated[list[Text], Field(min_length=1, max_length=MOST_DOCUMENTS)]
-    raw_scores: bool = False
-    return_text: bool = False
-
-
-class HitAnswer(BaseModel):
-    """One item of an answer; its score is null in an answer that is unscored."""
-
-    id: str
-    score: float | None
-    title: str
-    text: str
-    metadata: dict[str, Any]
-
-
-class ScoredItemAnswer(BaseModel):
-    """An item of a round: prior mean, posterior mean and its spread just before it was scored, and the exact score."""
-
-    id: str
-    label: str
-    prior_mean: float | None
-    posterior_mean: float | None
-    spread: float | None
-    score: float
-    x: float | None
-    y: float | None
-
-
-class RoundAnswer(BaseModel):
-    """A round, and the recall that was estimated after it."""
-
-    items: list[ScoredItemAnswer]
-    estimated_recall: float | None
-    is_exploring: bool
-
-
-class StoryAnswer(BaseModel):
-    """The rounds of a search."""
-
-    rounds: list[RoundAnswer]
-
-
-class TimingsAnswer(BaseModel):
-    """Where the time went, in milliseconds."""
-
-    waiting_ms: float
-    searching_ms: float
-
-
-class SearchAnswer(BaseModel):
-    """What `anncur search --json` prints, and what a service adds."""
-
-    query: str
-    method: str
-    hits: list[HitAnswer]
-    calls: int
-    cached_calls: int
-    n_requests: int
-    n_rounds: int
-    seconds: float
-    is_partial: bool
-    estimated_recall: float | None
-    drift: float | None
-    is_unlike_anchors: bool
-    index_version: int | None
-    index: str
-    is_scored: bool
-    timings: TimingsAnswer
-    story: StoryAnswer | None = None
-
-
-class BatchAnswer(BaseModel):
-    """Answers in the order of the queries."""
-
-    answers: list[SearchAnswer]
-
-
-class RecallPoint(BaseModel):
-    """What a budget found on held-out queries."""
-
-    budget: int
-    recall: float
-
-
-class RecallCurveAnswer(BaseModel):
-    """The recall to expect of the top k."""
-
-    k: int
-    points: list[RecallPoint]
-
-
-class CapsAnswer(BaseModel):
-    """The most that requests may ask for."""
-
-    k: int
-    budget: int
-    batch: int
-    query_length: int
-    exhaustive_items: int
-
-
-class IndexAnswer(BaseModel):
-    """An index."""
-
-    name: str
-    version: int
-    n_items: int
-    n_anchor_queries: int
-    scorer: str
-    higher_is_better: bool
-    retrievers: list[str]
-    vectors: str
-    methods: list[str]
-    expected_recall: list[RecallCurveAnswer]
-    can_check_exhaustively: bool
-
-
-class IndexesAnswer(BaseModel):
-    """All indexes, the first of which is the default."""
-
-    indexes: list[IndexAnswer]
-    caps: CapsAnswer
-    may_write: bool
-
-
-class MappedItemAnswer(BaseModel):
-    """An item on the map."""
-
-    id: str
-    label: str
-    x: float
-    y: float
-
-
-class MapAnswer(BaseModel):
-    """Items at random on a map of two principal components, and the share of variance that each axis shows."""
-
-    index: str
-    index_version: int
-    shares: list[float]
-    items: list[MappedItemAnswer]
-
-
-class UpsertAnswer(BaseModel):
-    """The version that holds the items; it is on disk."""
-
-    index: str
-    index_version: int
-    upserted: int
-
-
-class RemoveAnswer(BaseModel):
-    """The version without the item; `removed` is 0 where it wasn't there."""
-
-    index: str
-    index_version: int
-    removed: int
-
-
-class CohereResult(BaseModel):
-    """A document by its place in the request; scores are between 0 and 1."""
-
-    index: int
-    relevance_score: float
-    document: dict[str, str] | None = None
-
-
-class CohereAnswer(BaseModel):
-    """Documents, best first."""
-
-    id: str
-    results: list[CohereResult]
-    meta: dict[str, Any]
-
-
-class TeiResult(BaseModel):
-    """A text by its place in the request."""
-
-    index: int
-    score: float
-    text: str | None = None
-
-
-class VersionAnswer(BaseModel):
-    """What runs here."""
-
-    name: str
-    version: str
-    api: str
-
-
-class StatusAnswer(BaseModel):
-    """Whether it is well."""
-
-    status: str
-
-
-class FieldError(BaseModel):
-    """What is wrong with one field."""
-
-    field: str
-    message: str
-
-
-class ProblemAnswer(BaseModel):
-    """Problem details (RFC 9457); `type` is one of a fixed list."""
-
-    type: str
-    title: str
-    status: int
-    detail: str | None = None
-    errors: list[FieldError] | None = None
-    request_id: str
+    raw_scores: bool | None = False
+    return_text: bool | None = False

@@ -6,34 +6,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
-from anncur.errors import AnncurError, ScorerError
+from anncur.errors import ScorerError
 from anncur.items import Item, Query
 from anncur.ranking import Hits
-from anncur.search.base import Knowledge, Proposal, QueryBlock, Rounds
-from anncur.search.limits import DEFAULT_BUDGET
-from anncur.service.access_log import LOG
-from anncur.service.answers import NDJSON, as_json
-from anncur.service.caps import check_answers, check_exhaustive
+from anncur.service.access_log import described, write_event
+from anncur.service.admission import ExpiredError
+from anncur.service.caps import budget_of, check_answers, max_budget_of, pairs_of
 from anncur.service.edge import ClientGoneError
 from anncur.service.limiting import Work
-from anncur.service.problems import ProblemError, problem_of
 from anncur.service.schemas import ExhaustiveBody, Options, SearchBody
 from anncur.service.served import ServedIndex
-from anncur.service.settings import ServiceSettings
 from anncur.service.state import Service, exchange_of
 from anncur.waiting import AWAITING
 
 UNSCORED = "first_guesses"  # in the place of a method's name
-PAIRS_A_STEP = 256  # of an exhaustive check, between two reports of how far it is
 
 T = TypeVar("T")
 
@@ -91,65 +83,75 @@ class Searching:
     async def _answers(
         self, queries: Sequence[Query], search: Callable[[float | None], Awaitable[list[Hits]]]
     ) -> list[dict[str, Any]]:
-        exchange = exchange_of(self.request)
+        self.index.keep_fresh()
         self._describe(queries)
-        async with self.service.searches.place(self._work(len(queries))) as waited:
-            self.service.metrics.waited(waited)
-            started = time.perf_counter()
-            deadline_ms = self.body.deadline_ms
-            if deadline_ms is not None:
-                deadline_ms = max(0.0, deadline_ms - 1000 * (started - exchange.started))
-            try:
-                answers = [self._scored(hits) for hits in await search(deadline_ms)]
-            except ScorerError as error:
-                answers = await self._without_scorer(queries, error)
-            timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - started)}
+        began, waited = time.perf_counter(), None
+        try:
+            async with self.service.searches.place(self._work(len(queries)), seconds=self._seconds_left()) as waited:
+                self.service.metrics.waited(waited)
+                answers = await self._searched(queries, search)
+        except ExpiredError:
+            if not self._opens:
+                raise
+            waited = time.perf_counter() - began
+            answers = [await AWAITING.compute(self._unscored, query) for query in queries]
         check_answers(answers, self.service.settings)
-        exchange.facts |= {
+        exchange_of(self.request).facts |= {
             "calls": sum(answer["calls"] for answer in answers),
-            "waiting_ms": round(timings["waiting_ms"], 1),
+            "waiting_ms": round(1000 * waited, 1),
             "index_version": answers[0]["index_version"],
         }
+        timings = {"waiting_ms": 1000 * waited, "searching_ms": 1000 * (time.perf_counter() - began - waited)}
         return [{**answer, "index": self.index.name, "timings": timings} for answer in answers]
+
+    async def _searched(
+        self, queries: Sequence[Query], search: Callable[[float | None], Awaitable[list[Hits]]]
+    ) -> list[dict[str, Any]]:
+        seconds = self._seconds_left()
+        try:
+            found = await search(None if seconds is None else 1000 * max(0.0, seconds))
+        except ScorerError as error:
+            return await self._without_scorer(queries, error)
+        return [await self._scored_in_time(query, hits) for query, hits in zip(queries, found, strict=True)]
+
+    def _seconds_left(self) -> float | None:
+        """Until the deadline, which counts from when the request came."""
+        if self.body.deadline_ms is None:
+            return None
+        return self.body.deadline_ms / 1000 - (time.perf_counter() - exchange_of(self.request).started)
+
+    @property
+    def _opens(self) -> bool:
+        """Whether first guesses are wanted where nothing can be scored."""
+        return self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
 
     def _work(self, n_queries: int) -> Work:
         """What it will take: pairs, less where a target or a deadline ends it."""
         body = self.body
         kind = (self.index.name, body.method, body.target_recall is not None, body.deadline_ms is not None)
         n_items = self.index.reader.loaded[1]
-        n_pairs = n_items if body.method == "exhaustive" else self._budget() or self._max_budget() or n_items
-        return Work(kind, n_queries * min(n_pairs, n_items))
+        return Work(kind, n_queries * pairs_of(body, self.service.settings, n_items=n_items))
 
     def _options(self, deadline_ms: float | None) -> dict[str, Any]:
-        body = self.body
+        body, settings = self.body, self.service.settings
         return {
             "k": body.k,
-            "budget": self._budget(),
+            "budget": budget_of(body, settings),
             "method": body.method,
             "filter": body.filter,
             "target_recall": body.target_recall,
-            "max_budget": self._max_budget(),
+            "max_budget": max_budget_of(body, settings),
             "max_rounds": body.max_rounds,
             "deadline_ms": deadline_ms,
             "min_score": body.min_score,
             "seed": body.seed,
         }
 
-    def _budget(self) -> int | None:
-        """As it was asked for, or by default no more than this service gives."""
-        body, settings = self.body, self.service.settings
-        if body.budget is not None or body.target_recall is not None:
-            return body.budget
-        if body.method == "exhaustive":
-            check_exhaustive(self.index.reader.loaded[1], settings)
-            return None
-        return min(DEFAULT_BUDGET, settings.max_budget)
-
-    def _max_budget(self) -> int | None:
-        """A target of recall never costs more than this service gives."""
-        if self.body.target_recall is None:
-            return self.body.max_budget
-        return self.body.max_budget or self.service.settings.max_budget
+    async def _scored_in_time(self, query: Query, hits: Hits) -> dict[str, Any]:
+        """What was scored; first guesses where the deadline came before that, if they are wanted."""
+        if self._opens and hits.is_partial and not hits.calls and not len(hits):
+            return await AWAITING.compute(self._unscored, query)
+        return self._scored(hits)
 
     def _scored(self, hits: Hits) -> dict[str, Any]:
         self.service.metrics.searched(self.index.name, hits)
@@ -157,10 +159,15 @@ class Searching:
 
     async def _without_scorer(self, queries: Sequence[Query], error: ScorerError) -> list[dict[str, Any]]:
         """What was scored before the scorer failed, or first guesses, if that is wanted."""
-        opens = self.service.settings.fail_open if self.body.fail_open is None else self.body.fail_open
-        if not opens:
+        if not self._opens:
             raise error
-        LOG.warning("the scorer of %s failed, and first guesses are answered: %s", self.index.name, error)
+        shown = described(error, log_texts=self.service.settings.log_texts)
+        write_event(
+            "the scorer failed, and first guesses are answered",
+            exchange_of(self.request),
+            index=self.index.name,
+            error=shown,
+        )
         kept = error.kept if isinstance(error.kept, list) else [error.kept]
         found = [hits if isinstance(hits, Hits) and len(hits) else None for hits in kept]
         found += [None] * (len(queries) - len(found))
@@ -181,83 +188,7 @@ class Searching:
     def _describe(self, queries: Sequence[Query]) -> None:
         facts: dict[str, Any] = {"index": self.index.name, "search_method": self.body.method, "k": self.body.k}
         facts |= {"budget": self.body.budget, "queries": len(queries)}
-        if self.service.settings.log_texts:
-            facts["texts"] = [query.text for query in queries]
-        exchange_of(self.request).facts.update(facts)
-
-
-@dataclass(frozen=True)
-class StepByStep:
-    """The method "exhaustive" in steps, which reports how far it is."""
-
-    report: Callable[[int, int], None]
-    name: ClassVar[str] = "exhaustive"
-    is_exact: ClassVar[bool] = True
-
-    def rounds(self, block: QueryBlock, knowledge: Knowledge) -> Rounds:
-        everything = block.candidates(knowledge).first(block.budget)
-        for start in range(0, len(everything), PAIRS_A_STEP):
-            self.report(start, len(everything))
-            yield [Proposal(everything[start : start + PAIRS_A_STEP])] * len(block.queries)
-        return None
-
-
-@dataclass(frozen=True)
-class Check:
-    """An exhaustive search that tells how far it is; when nobody listens any more, it ends."""
-
-    index: ServedIndex
-    body: ExhaustiveBody
-    query: Query
-    settings: ServiceSettings
-    _reports: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-
-    async def lines(self) -> AsyncIterator[dict[str, Any]]:
-        """Progress, and then the answer."""
-        task = asyncio.create_task(self._search(self.settings.max_exhaustive))
-        task.add_done_callback(lambda _: self._reports.put_nowait(None))
-        try:
-            while (report := await self._reports.get()) is not None:
-                yield report
-            answer = task.result().to_dict()
-            check_answers([answer], self.settings)
-            yield {"event": "answer", **answer, "index": self.index.name}
-        finally:
-            task.cancel()
-
-    async def _search(self, most: int) -> Hits:
-        loop = asyncio.get_running_loop()
-
-        def report(n_scored: int, n_items: int) -> None:
-            line = {"event": "progress", "scored": n_scored, "total": n_items}
-            loop.call_soon_threadsafe(self._reports.put_nowait, line)
-
-        body = self.body
-        return await self.index.reader.asearch(self.query, body.k, most, StepByStep(report), filter=body.filter)
-
-
-class LinesAnswer(StreamingResponse):
-    """Lines of JSON, as long as a place is held for them; the last one tells what went wrong, if something did."""
-
-    def __init__(
-        self, lines: AsyncIterator[dict[str, Any]], place: AbstractAsyncContextManager[float], request_id: str
-    ) -> None:
-        super().__init__(_written(lines, request_id), media_type=NDJSON)
-        self._place = place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._place:  # refused before the answer begins
-            await super().__call__(scope, receive, send)
-
-
-async def _written(lines: AsyncIterator[dict[str, Any]], request_id: str) -> AsyncIterator[bytes]:
-    try:
-        async for line in lines:
-            yield as_json(line) + b"\n"
-    except (AnncurError, ProblemError) as error:
-        LOG.warning("an exhaustive search failed: %s", error)
-        problem = error if isinstance(error, ProblemError) else problem_of(error)
-        yield as_json({"event": "problem", **problem.body(request_id)}) + b"\n"
+        exchange_of(self.request).facts |= facts | self.service.texts(queries)
 
 
 def _unscored_hit(item: Item) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anncur.errors import DeadlineError, InputError, UnknownIdError
+from anncur.errors import AnncurError, DeadlineError, InputError, UnknownIdError
 from anncur.index.index import Index
 from anncur.items import Corpus, Item, Query
+from anncur.numbers import number
 from anncur.progress import Progress
 from anncur.scorers.base import ScorerLike
 from anncur.scorers.guard import GuardedScorer
@@ -23,12 +24,14 @@ from anncur.scorers.loading import load_scorer
 from anncur.scorers.payment import scores_of
 from anncur.search.methods import METHODS
 from anncur.search.settings import KS
+from anncur.service.access_log import LOG
 from anncur.service.problems import UNKNOWN_INDEX, ProblemError
 from anncur.service.schemas import INDEX_NAME
 from anncur.waiting import AWAITING
 
 BUDGETS = (10, 20, 50, 100, 200, 300, 500)  # of the curve of expected recall
 REFRESH_SECONDS = 2.0
+LEAST_REFRESH_SECONDS = 0.02
 
 
 class Change:
@@ -63,7 +66,9 @@ class ServedIndex:
     reader: Index
     writer: Index
     scorer: GuardedScorer
+    refresh_seconds: float = REFRESH_SECONDS
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _refreshing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
     def open(
@@ -74,31 +79,54 @@ class ServedIndex:
         if scorer is None and not remembered:
             raise InputError(f"{path} was built with a scorer that has no name to load it by; pass that scorer")
         shared = load_scorer(scorer or remembered, shares_requests=True)
-        reader = Index.open(path, shared, refresh_seconds=refresh_seconds)
-        return cls(name, reader, Index.open(path, shared, check=False), shared)
+        number("refresh_seconds", refresh_seconds, least=0)
+        reader, writer = Index.open(path, shared), Index.open(path, shared, check=False)
+        return cls(name, reader, writer, shared, refresh_seconds)
+
+    def keep_fresh(self) -> None:
+        """Look for newer versions from now on, so that no search waits until one is loaded; once on an event loop."""
+        if not any(not task.done() for task in self._refreshing):
+            task = asyncio.create_task(self._refresh())
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
+
+    async def _refresh(self) -> None:
+        is_readable = True
+        while True:
+            await asyncio.sleep(max(self.refresh_seconds, LEAST_REFRESH_SECONDS))
+            try:
+                await AWAITING.finish(self.reader.refresh)
+                is_readable = True
+            except AnncurError as error:
+                if is_readable:
+                    LOG.warning(
+                        "the newest version of %s can't be read, and the one before is used: %s", self.name, error
+                    )
+                is_readable = False
 
     async def upsert(self, items: Sequence[Item], change: Change) -> int:
         """Add or replace items; the version that has them, which is on disk and loaded."""
         return await self._change(lambda: self.writer.upsert(items, progress=change.watched()))
 
-    async def remove(self, item_id: str) -> tuple[int, bool]:
+    async def remove(self, item_id: str, change: Change) -> tuple[int, bool]:
         """Remove an item; the version without it, and whether it was there."""
         was_there = True
 
-        def change() -> None:
+        def removed() -> None:
             nonlocal was_there
+            change.watched()("waiting", 0, 1)  # once it has begun it is short, and scores nothing
             try:
                 self.writer.remove([item_id])
             except UnknownIdError:
                 was_there = False
 
-        return await self._change(change), was_there
+        return await self._change(removed), was_there
 
-    async def _change(self, change: Any) -> int:
+    async def _change(self, change: Callable[[], object]) -> int:
         async with self._writing:
             return await AWAITING.finish(self._changed, change)
 
-    def _changed(self, change: Any) -> int:
+    def _changed(self, change: Callable[[], object]) -> int:
         change()
         self.reader.refresh()
         return self.reader.info.version
@@ -133,6 +161,8 @@ class ServedIndex:
 
     def close(self) -> None:
         """Let go of what is loaded."""
+        for task in self._refreshing:
+            task.cancel()
         self.reader.close()
         self.writer.close()
 

@@ -26,6 +26,7 @@ LONGEST_ID = 512
 MOST_QUERIES = 64  # in a batch
 MOST_DOCUMENTS = 1_000  # to re-rank
 MOST_ITEMS = 1_000  # in one upsert
+MOST_FIELDS = 1_000  # of an item's metadata
 DEEPEST_FILTER = 16
 LARGEST_FILTER = 2_000  # values and keys
 LONGEST_DEADLINE_MS = 600_000
@@ -114,4 +115,6 @@ def _token(name: str, environment: Mapping[str, str], file: Path | None) -> byte
         except OSError as error:
             raise InputError(f"the token in {file} can't be read: {error}") from error
     value = environment.get(name)
-    return os.fsencode(value).strip() if value else None
+    if value is not None and not value.strip():
+        raise InputError(f"{name} is set, and empty; give it a token, or unset it")
+    return None if value is None else os.fsencode(value).strip()

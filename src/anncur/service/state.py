@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 
+from anncur.items import Query
 from anncur.service.admission import Admission
 from anncur.service.edge import Exchange
 from anncur.service.limiting import SlowdownLimit
@@ -33,6 +36,10 @@ class Service:
         self.checks = Admission(CHECKS_AT_ONCE, 0)
         self.writes = Admission(1, MOST_WRITES_WAITING)
         self.metrics.watch(self.searches, self.indexes)
+
+    def texts(self, queries: Sequence[Query]) -> dict[str, Any]:
+        """The texts of queries, for the log, where these are wanted there."""
+        return {"texts": [query.text for query in queries]} if self.settings.log_texts else {}
 
 
 def service_of(request: Request) -> Service:
