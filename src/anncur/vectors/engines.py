@@ -14,14 +14,14 @@ import hashlib
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
 from anncur.databases import milvus, postgres
-from anncur.databases.location import MILVUS, PGVECTOR, Location, is_database
+from anncur.databases.location import MILVUS, NO_SECRETS, PGVECTOR, Location, Secrets, is_database
 from anncur.errors import AnncurWarning, InputError
 from anncur.progress import Progress, showing, silent
 from anncur.vectors.base import VectorIndex
@@ -50,14 +50,14 @@ class VectorEngine:
     """How items are ranked. A name that has a password in it loses it: that of a database is kept apart."""
 
     name: str = EXACT
-    secret: str = field(default="", repr=False, compare=False)
+    secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if is_database(self.name):
             location = Location.parse(self.name, options=OPTIONS)
             check_options(location.option("index", IVF), location.option("prefix", "anncur"))
             object.__setattr__(self, "name", location.name)
-            object.__setattr__(self, "secret", location.secret or self.secret)
+            object.__setattr__(self, "secrets", location.secrets if any(location.secrets) else self.secrets)
         elif self.name not in NAMES:
             shown = self.name.partition("://")[0]  # behind it there may be a password
             raise InputError(f"vectors must be one of {', '.join((*NAMES, *DATABASES))}, got {shown!r}")
@@ -128,8 +128,7 @@ class VectorEngine:
 
     @property
     def _location(self) -> Location:
-        found = Location.parse(self.name, options=OPTIONS)
-        return Location(found.kind, found.url, found.options, self.secret)
+        return replace(Location.parse(self.name, options=OPTIONS), secrets=self.secrets)
 
     def _table(self, space: str) -> VectorTable:
         location = self._location
