@@ -90,6 +90,20 @@ class PostgresServer:
             time.sleep(0.02)
         (self._folder / "postmaster.pid").unlink(missing_ok=True)  # else a zombie is taken for a running server
 
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Accepts connections and answers nothing, meanwhile."""
+        postmaster = self._server.get_pid()
+        pids = [postmaster, *_children(postmaster)]  # first the one that would start others
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def stop(self) -> None:
         with contextlib.suppress(Exception):
             self._server.stop()
@@ -212,6 +226,10 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
 
 
 def _is_running(pid: int) -> bool:

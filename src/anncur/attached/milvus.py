@@ -19,7 +19,7 @@ from anncur.arrays import FloatMatrix
 from anncur.attached.base import COSINE, DISTANCE, PRODUCT, FoundRows, Names, RowId, Selection, no_rows
 from anncur.attached.milvus_filter import DYNAMIC, Field, MilvusFilter
 from anncur.databases.location import Location
-from anncur.databases.milvus import Milvus
+from anncur.databases.milvus import BOUNDED, MOST_FOUND, Milvus
 from anncur.errors import DatabaseError, InputError
 from anncur.items import Item
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 METRICS = {"IP": PRODUCT, "COSINE": COSINE, "L2": DISTANCE}
-MOST_FOUND = 16_384  # that Milvus gives, whether of a search or of a query
 N_DRAWS = 40  # places of the collection that a sample is taken from
 LEAST_ID, MOST_ID = -(2**63), 2**63 - 1
-BOUNDED = "Bounded"  # what was written some seconds ago
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ from anncur.cli.options import (
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
 from anncur.index.index import Index
-from anncur.vectors.engines import EXACT, NAMES, VectorEngine
+from anncur.vectors.engines import DATABASES, EXACT, NAMES, VectorEngine
 
 
 def build(
@@ -72,7 +72,9 @@ def build(
         str,
         typer.Option("--anchor-method", help=f"How the method anncur gets anchor items: {', '.join(ANCHOR_METHODS)}."),
     ] = "pivoted_qr",
-    vectors: Annotated[str, typer.Option("--vectors", help=f"Who ranks all items: {', '.join(NAMES)}.")] = EXACT,
+    vectors: Annotated[
+        str, typer.Option("--vectors", help=f"Who ranks all items: {', '.join((*NAMES, *DATABASES))}.")
+    ] = EXACT,
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 at half the size.")] = "float32",
     items_per_chunk: Annotated[int | None, typer.Option("--items-per-chunk", help="Items in one unit of work.")] = None,
     shard: Annotated[

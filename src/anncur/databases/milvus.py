@@ -8,26 +8,48 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from anncur.caching import Cache
-from anncur.databases.location import Location
-from anncur.errors import AnncurError, DatabaseError, InputError
+from anncur.databases.location import MILVUS_DATABASE, Location, Secrets, read_options
+from anncur.databases.retrying import (
+    CONNECT_SECONDS,
+    FULL,
+    REFUSED,
+    SLOW,
+    UNREACHABLE,
+    Failure,
+    Retries,
+    refuse_pickling,
+)
+from anncur.errors import InputError
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 TOKEN = "ANNCUR_MILVUS_TOKEN"  # the name of a variable
-CONNECT_SECONDS = 5.0
-RETRIES, FIRST_PAUSE = 4, 0.2  # of reads and of writes that may be done twice; pauses double, three seconds in all
-FULL = ("quota", "memory", "disk", "no space", "rate limit")
-LOST = ("connect", "not ready", "deadline", "timeout", "closed", "node offline", "available")
+MOST_FOUND = 16_384  # rows that Milvus gives, whether of a search or of a query
+STRONG, BOUNDED = "Strong", "Bounded"  # all that was written, and what was written some seconds ago
+
+# Codes of errors: of Milvus, and of gRPC by name. Those of any kind tell nothing, so that their text must do.
+FULL_CODES = {3, 4, 7, 8, 9, "RESOURCE_EXHAUSTED"}  # memory, requests, disk, rates and quotas
+LOST_CODES = {2, 401, 503, 901, 902, "UNAVAILABLE", "CANCELLED", "ABORTED"}  # a server, a replica, a channel or a node
+SLOW_CODES = {"DEADLINE_EXCEEDED"}
+ANY_CODES = {1, 5, 65535, "UNKNOWN", "INTERNAL"}
+FULL_WORDS = ("quota", "memory", "disk", "no space", "rate limit")
+SLOW_WORDS = ("deadline", "timeout")
+LOST_WORDS = ("connect", "not ready", "closed", "node offline", "available")
+OF_FILTERS = ("expression", "expr")  # a text with one of these may repeat a filter, whose words tell nothing
+CLOSED = "closed channel"  # of an error of Python's own: another thread has closed the client
 
 T = TypeVar("T")
+
+_is_ours: ContextVar[bool] = ContextVar("anncur_asks_milvus", default=False)
 
 
 class Milvus:
@@ -35,50 +57,75 @@ class Milvus:
 
     def __init__(self, location: Location, *, timeout: float = 30.0) -> None:
         check_driver()
-        self.location = location if location.secret else replace(location, secret=os.environ.get(TOKEN, ""))
+        from_environment = Secrets(os.environ.get(TOKEN, ""))
+        self.location = location if location.secrets.password else replace(location, secrets=from_environment)
         self.timeout = timeout
-        self._clients: Cache[MilvusClient] = Cache()
+        self._retries = Retries(self.location, _errors(), _failure_of)
+        self._client: tuple[int, MilvusClient] | None = None  # with the process that it belongs to
+        self._connecting = threading.Lock()
 
     @property
     def is_server(self) -> bool:
         """Whether it is another process, not a folder of this one."""
         return bool(urlsplit(self.location.url).scheme)
 
+    @property
+    def n_lost(self) -> int:
+        """How often the server was lost."""
+        return self._retries.n_lost
+
     def run(self, work: Callable[[MilvusClient], T]) -> T:
         """What some requests give. Where the server is lost they are sent again: they must be such that this does no
         harm."""
-        for attempt in range(RETRIES + 1):
-            try:
-                return work(self._clients.get(os.getpid(), self._connect))
-            except AnncurError:
+        with _without_log():
+            return self._retries.run(lambda: self._attempt(work))
+
+    def _attempt(self, work: Callable[[MilvusClient], T]) -> T:
+        client = self._connected()
+        try:
+            return work(client)
+        except _errors() as error:
+            if _failure_of(error).may_pass:
+                self._let_go(client)
+            raise
+        except ValueError as error:
+            if CLOSED not in str(error):
                 raise
-            except _errors() as error:
-                is_lost = _is_lost(error)
-                if is_lost:
-                    self._clients.clear()
-                if attempt == RETRIES or not is_lost:
-                    self._raise(error)
-                time.sleep(FIRST_PAUSE * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
+            self._let_go(client)
+            raise _closed_error() from error
+
+    def _connected(self) -> MilvusClient:
+        with self._connecting:
+            if self._client is None or self._client[0] != os.getpid():
+                self._client = os.getpid(), self._connect()
+            return self._client[1]
+
+    def _let_go(self, client: MilvusClient) -> None:
+        """Close a client that lost its server; threads that use it too get another one."""
+        with self._connecting:
+            if self._client is not None and self._client[1] is client:
+                self._client = None
+        with suppress(*_errors()):
+            client.close()
 
     def _connect(self) -> MilvusClient:
         from pymilvus import MilvusClient
 
         parts = urlsplit(self.location.url)
         user = unquote(parts.username or "")
-        secret = self.location.secret
-        token = f"{user}:{secret}" if user and secret else secret
-        uri = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        return MilvusClient(uri=uri, token=token, timeout=min(self.timeout, CONNECT_SECONDS))
-
-    def _raise(self, error: Exception) -> NoReturn:
-        """As an error of ours; the driver's own is its cause unless it has the password in it."""
-        message = self.location.without_secrets(error)
-        cause = error if message == " ".join(str(error).split()) else None
-        raise DatabaseError(f"the database {self.location} {_what_happened(error)}: {message}") from cause
+        secret = self.location.secrets.password
+        try:
+            return MilvusClient(
+                uri=parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl(),
+                token=f"{user}:{secret}" if user and secret else secret,
+                db_name=dict(read_options(parts.query)).get(MILVUS_DATABASE, ""),
+                timeout=min(self.timeout, CONNECT_SECONDS),
+            )
+        except ValueError as error:
+            self._retries.fail(error, Failure(REFUSED))
 
     def __reduce__(self) -> NoReturn:
-        raise InputError("connections to a database can't be pickled; open the index again in the other process")
+        refuse_pickling()
 
 
 def check_driver() -> None:
@@ -89,25 +136,56 @@ def check_driver() -> None:
         raise InputError(
             f"Milvus needs pymilvus, which can't be imported ({error}); run pip install 'anncur[milvus]'"
         ) from error
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it raises as well
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Meanwhile pymilvus doesn't log the errors that it raises; it does for others who use it."""
+    logging.getLogger("pymilvus.decorators").addFilter(_is_for_others)
+    before = _is_ours.set(True)
+    try:
+        yield
+    finally:
+        _is_ours.reset(before)
+
+
+def _is_for_others(_: logging.LogRecord) -> bool:
+    return not _is_ours.get()
 
 
 def _errors() -> tuple[type[Exception], ...]:
     import grpc
     from pymilvus.exceptions import MilvusException
 
-    return MilvusException, grpc.RpcError, grpc.FutureTimeoutError, ValueError
+    return MilvusException, grpc.RpcError, grpc.FutureTimeoutError
 
 
-def _is_lost(error: Exception) -> bool:
-    text = str(error).lower()
-    return not isinstance(error, ValueError) and any(word in text for word in LOST)
+def _closed_error() -> Exception:
+    from pymilvus.exceptions import ConnectionNotExistException
+
+    closed: Exception = ConnectionNotExistException(message="the connection was closed")
+    return closed
 
 
-def _what_happened(error: Exception) -> str:
-    text = str(error).lower()
-    if any(word in text for word in FULL):
-        return "is full or overloaded"
-    if "deadline" in text or "timeout" in text:
-        return "took longer than it may; raise timeout=… in its name, in seconds"
-    return "can't be reached; is it running?" if _is_lost(error) else "refused"
+def _failure_of(error: Exception) -> Failure:
+    from pymilvus.exceptions import ParamError
+
+    code, text = _code_of(error), str(error).lower()
+    repeats_filter = isinstance(error, ParamError) or any(word in text for word in OF_FILTERS)
+    words = text if code in ANY_CODES and not repeats_filter else ""
+    if code in FULL_CODES or any(word in words for word in FULL_WORDS):
+        return Failure(FULL)
+    if code in SLOW_CODES or any(word in words for word in SLOW_WORDS):
+        return Failure(SLOW)
+    if code in LOST_CODES or any(word in words for word in LOST_WORDS):
+        return Failure(UNREACHABLE, may_pass=True)
+    return Failure(REFUSED)
+
+
+def _code_of(error: Exception) -> int | str:
+    """Of Milvus a number, of gRPC a name."""
+    code: Any = getattr(error, "code", None)
+    found = code() if callable(code) else code
+    if found is None:
+        return "DEADLINE_EXCEEDED"  # of a connection that isn't ready in time
+    return str(found.name) if hasattr(found, "name") and not isinstance(found, int) else int(found)

@@ -7,24 +7,45 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from anncur.databases.location import Location
+from anncur.databases.retrying import (
+    CONNECT_SECONDS,
+    REFUSED,
+    SLOW,
+    UNREACHABLE,
+    Failure,
+    Retries,
+    refuse_pickling,
+)
 from anncur.errors import DatabaseError, InputError
 
 if TYPE_CHECKING:
     import psycopg
 
 MOST_CONNECTIONS = 8
-CONNECT_SECONDS = 5
-RETRIES, FIRST_PAUSE = 4, 0.2  # of reads and of writes that may be done twice; pauses double, three seconds in all
 LEAST_VERSION = (0, 8)  # of pgvector: half precision, and scans that continue until enough rows have passed
 FULL = "53"  # the class of errors for disk, memory and connections that are used up
+CANCELED = "57014"
+LOST = ("08", "40", "57P")  # those for connections, transactions that met another one, and servers that stop or start
+NOT_NOW = ("the database system is", "too many", "remaining connection slots", "terminating connection")  # texts
+GRACE = 3.0  # seconds after which a server that ends no statement is looked after
+LOOK_SECONDS = 30.0  # between two looks, where a statement may take as long as it takes
+MOST_LOOKS = 10  # of a server that takes connections: a block of queries is many statements
+KEEPALIVE = {  # a lost network is noticed in half a minute; the address may say otherwise
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "fallback_application_name": "anncur",
+}
 
 T = TypeVar("T")
 
@@ -37,6 +58,7 @@ class Postgres:
         self.location = location
         self._is_read_only = is_read_only
         self._timeout = timeout
+        self._retries = Retries(location, _all_errors(), _failure_of)
         self._begin()
 
     def _begin(self) -> None:
@@ -46,20 +68,21 @@ class Postgres:
         self._idle: list[psycopg.Connection[Any]] = []
         weakref.finalize(self, _close, self._idle, self._pid)
 
+    @property
+    def n_lost(self) -> int:
+        """How often a connection was lost."""
+        return self._retries.n_lost
+
     def run(self, work: Callable[[psycopg.Connection[Any]], T], *, timeout: float | None = None) -> T:
         """What some statements give, in one transaction. Where the connection is lost they are run again: they must be
         such that this does no harm. `timeout` is for each of them, in seconds, and 0 for as long as it takes."""
-        for attempt in range(RETRIES + 1):
-            try:
-                with self._connection(self._timeout if timeout is None else timeout) as connection:
-                    return work(connection)
-            except _lost_errors() as error:
-                if attempt == RETRIES or _is_final(error):
-                    self._raise(error)
-                time.sleep(FIRST_PAUSE * 2**attempt)
-            except _all_errors() as error:
-                self._raise(error)
-        raise AssertionError("the last attempt returns or raises")
+        seconds = self._timeout if timeout is None else timeout
+
+        def attempt() -> T:
+            with self._connection(seconds) as connection:
+                return work(connection)
+
+        return self._retries.run(attempt)
 
     @contextmanager
     def holding(self, lock: str) -> Iterator[None]:
@@ -67,10 +90,11 @@ class Postgres:
         under it must do no harm when two do it at once."""
         try:
             with self._connect() as connection:
-                connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [lock])
+                with self._watched(connection, 0):
+                    connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [lock])
                 yield
         except _all_errors() as error:
-            self._raise(error)
+            self._retries.fail(error)
 
     @contextmanager
     def _connection(self, timeout: float) -> Iterator[psycopg.Connection[Any]]:
@@ -81,27 +105,67 @@ class Postgres:
                 connection = self._idle.pop() if self._idle else None
             connection = connection or self._connect()
             try:
-                with connection.transaction():
+                with self._watched(connection, timeout), connection.transaction():
                     connection.execute(f"SET LOCAL statement_timeout = {round(1000 * timeout)}")
                     yield connection
             except BaseException:
-                with suppress(_all_errors()):
+                with suppress(*_all_errors()):
                     connection.close()
                 raise
             with self._lock:
                 self._idle.append(connection)
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    @contextmanager
+    def _watched(self, connection: psycopg.Connection[Any], timeout: float) -> Iterator[None]:
+        """End the connection where the server hangs: it doesn't keep its own limits then."""
+        ours = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)  # another number of the same one
+        done, given_up = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            n_looks = 0
+            while not done.wait(timeout + GRACE if timeout else LOOK_SECONDS):
+                n_looks += 1
+                if not self._answers() or (timeout and n_looks > MOST_LOOKS):
+                    given_up.set()
+                    with suppress(OSError):
+                        ours.shutdown(socket.SHUT_RDWR)
+                    return
+
+        with suppress(RuntimeError):  # no thread can be started when the process ends
+            threading.Thread(target=watch, name="anncur-postgres", daemon=True).start()
+        try:
+            yield
+        except _all_errors():
+            if given_up.is_set():
+                raise DatabaseError(
+                    f"the database {self.location} hangs: it doesn't answer, nor end what it does"
+                ) from None
+            raise
+        finally:
+            done.set()
+            ours.close()
+
+    def _answers(self) -> bool:
+        """Whether the server takes connections, or says why it doesn't."""
+        try:
+            self._open().close()
+        except _all_errors() as error:
+            return _is_answer(error)
+        return True
+
+    def _open(self) -> psycopg.Connection[Any]:
         import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+
+        secrets = {"password": self.location.secrets.password, "sslpassword": self.location.secrets.key_password}
+        given = {name: secret for name, secret in secrets.items() if secret}
+        settings: dict[str, Any] = {**KEEPALIVE, **conninfo_to_dict(self.location.url), **given}
+        return psycopg.connect("", autocommit=True, **settings)
+
+    def _connect(self) -> psycopg.Connection[Any]:
         from pgvector.psycopg import register_vector
 
-        connection = psycopg.connect(
-            self.location.url,
-            password=self.location.secret or None,
-            connect_timeout=CONNECT_SECONDS,
-            autocommit=True,
-            fallback_application_name="anncur",
-        )
+        connection = self._open()
         try:
             connection.read_only = self._is_read_only
             self._check_extension(connection)
@@ -125,14 +189,8 @@ class Postgres:
                 f"{found[0]}; install it, and run ALTER EXTENSION vector UPDATE"
             )
 
-    def _raise(self, error: Exception) -> NoReturn:
-        """As an error of ours; the driver's own is its cause unless it has the password in it."""
-        message = self.location.without_secrets(error)
-        cause = error if message == " ".join(str(error).split()) else None
-        raise DatabaseError(f"the database {self.location} {_what_happened(error)}: {message}") from cause
-
     def __reduce__(self) -> NoReturn:
-        raise InputError("connections to a database can't be pickled; open the index again in the other process")
+        refuse_pickling()
 
 
 def check_driver() -> None:
@@ -155,33 +213,36 @@ def _close(connections: list[psycopg.Connection[Any]], pid: int) -> None:
             connection.close()
 
 
-def _all_errors() -> type[Exception]:
+def _all_errors() -> tuple[type[Exception], ...]:
     import psycopg
 
-    return psycopg.Error
+    return (psycopg.Error,)
 
 
-def _lost_errors() -> tuple[type[Exception], ...]:
-    """A server that is down, restarts, or closed the connection."""
+def _failure_of(error: Exception) -> Failure:
     import psycopg
 
-    return psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.SerializationFailure
+    state = getattr(error, "sqlstate", None)
+    if state:
+        return _failure_with(state)
+    if isinstance(error, psycopg.errors.ConnectionTimeout):
+        return Failure(UNREACHABLE)  # it hangs, or the network drops what is sent: that takes longer than a restart
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Failure(REFUSED)
+    if _is_answer(error) and not any(reason in str(error) for reason in NOT_NOW):
+        return Failure("takes no connection; check its name, the user and the password")
+    return Failure(UNREACHABLE, may_pass=True)
 
 
-def _is_final(error: Exception) -> bool:
-    """Whether the server answered, with an error that trying again doesn't cure."""
-    state = getattr(error, "sqlstate", None) or ""
-    return bool(state) and not state.startswith(("08", "40", "57P"))
-
-
-def _what_happened(error: Exception) -> str:
-    import psycopg
-
-    state = getattr(error, "sqlstate", None) or ""
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return "took longer than it may; raise timeout=… in its name, in seconds"
+def _failure_with(state: str) -> Failure:
+    """That of a code; errors of connections that can't be made have none."""
+    if state == CANCELED:
+        return Failure(SLOW)
     if state.startswith(FULL):
-        return "is full or has no room for another connection"
-    if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(("08", "57P"))):
-        return "can't be reached; is it running?"
-    return "refused"
+        return Failure("is full or has no room for another connection")
+    return Failure(UNREACHABLE if state.startswith(("08", "57P")) else REFUSED, may_pass=state.startswith(LOST))
+
+
+def _is_answer(error: Exception) -> bool:
+    """Whether a connection failed because the server, or libpq before it asked, refused it."""
+    return any(sign in str(error) for sign in ("FATAL", "no password supplied"))

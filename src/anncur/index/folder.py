@@ -249,9 +249,11 @@ class FolderBackend:
         return [path.relative_to(self.folder).as_posix() for path in doomed]
 
     def _discard(self, doomed: Sequence[Path]) -> None:
-        """Delete what no version needs, also from the database of the engine."""
+        """Delete what no version needs, also from databases: that of the index, and that which it was opened with."""
         if versions(self.folder):
-            forget_vectors(self.folder, doomed, self.engine or VectorEngine(self.newest().manifest.vectors))
+            own = VectorEngine(self.newest().manifest.vectors)
+            given = self.engine or own
+            forget_vectors(self.folder, doomed, [given] if given == own else [own, given])  # one has a password
         delete(doomed)
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ more items came than the projection was fitted to. Called by `folder.py` and `fo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, Positions
-from anncur.errors import AnncurWarning, DamagedError, DatabaseError
+from anncur.errors import AnncurWarning, DamagedError, DatabaseError, InputError
 from anncur.retrievers.base import FittedRetriever, Retriever
 from anncur.search.model import PosteriorModel
 from anncur.search.projection import ItemSource, Projection, fit_projection, project
@@ -78,23 +78,28 @@ def without_vectors(manifest: Manifest) -> Manifest:
     return replace(manifest, files=files)
 
 
-def forget_vectors(folder: Path, doomed: Sequence[Path], engine: VectorEngine) -> None:
-    """Delete from an engine's database what belongs to files that are about to be deleted; others may have it still."""
-    if not engine.is_database:
-        return
+def forget_vectors(folder: Path, doomed: Sequence[Path], engines: Iterable[VectorEngine]) -> None:
+    """Delete from engines' databases what belongs to files that are about to be deleted; others may have it still.
+
+    Those files alone know of it, so that what can't be deleted now is named in a warning."""
     within = [path.relative_to(folder).parts for path in doomed if path.is_relative_to(folder / VECTORS)]
     gone = [parts[1] for parts in within if len(parts) == 2]
-    try:
-        for space in gone:
-            engine.forget(space)
-        for space, keys in _keys_gone(folder, [parts for parts in within if len(parts) == 3]).items():
-            engine.forget(space, keys)
-    except (DatabaseError, DamagedError) as error:
-        warnings.warn(
-            f"vectors that no version of {folder} needs are still in the database: {error}; they do no harm",
-            AnncurWarning,
-            stacklevel=4,
-        )
+    some_gone = [parts for parts in within if len(parts) == 3]
+    for engine in {engine for engine in engines if engine.is_database}:
+        try:
+            for space in gone:
+                engine.forget(space)
+            for space, keys in _keys_gone(folder, some_gone).items():
+                engine.forget(space, keys)
+        except (DatabaseError, DamagedError, InputError) as error:  # it may be down, or its driver not be installed
+            tables = sorted({engine.table_of(parts[1]) for parts in within})
+            droppable = f"; these may be dropped: {', '.join(map(engine.table_of, gone))}" if gone else ""
+            warnings.warn(
+                f"vectors that no version of {folder} needs are still in {', '.join(tables)}: {error}; they do no "
+                f"harm{droppable}",
+                AnncurWarning,
+                stacklevel=4,
+            )
 
 
 def _is_for(projection: Projection, wanted: PosteriorSettings | None) -> bool:

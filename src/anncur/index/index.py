@@ -169,7 +169,8 @@ class Index(Searchable):
             else:
                 warn_of_script(guarded.fingerprint, name)
                 build_in_folder(Path(path), request, scorer_name=name, shard=shard)
-                backend = FolderBackend(Path(path), without_arrays(chosen))
+                given = settings.engine if settings.engine.is_database else None  # it may have a password
+                backend = FolderBackend(Path(path), without_arrays(chosen), engine=given)
         build_calls = guarded.calls_made - calls_before
         LOG.info("built an index with %d pairs at %s", build_calls, path or "(in memory)")
         return cls(backend, IndexScorer(guarded), watch=watch, log_settings=log_settings, build_calls=build_calls)
@@ -481,6 +482,8 @@ class Index(Searchable):
         )
 
     def _search_by(self, engine: Engine, request: SearchRequest) -> list[Hits]:
+        if isinstance(self._backend, FolderBackend) and self._backend.engine is not None:
+            self._backend.engine.check_for_others()
         opening = Reopening(self._scorer.source, self._reopening)
         return search_blocks(self._version.for_search(), request, opening, engine=engine)
 

@@ -2,7 +2,7 @@
 
 The vectors of a space are uploaded once, under keys that never change. A version of an index is a set of these keys:
 whatever else the database has, of newer or older versions, is dropped from its answers. So nothing is deleted while
-somebody may need it, and a search of an older version goes on undisturbed.
+somebody may need it, and a search of an older version continues undisturbed.
 
 The client keeps the vectors too, in files or in memory. It multiplies what the database found by the vectors as they
 are, and ranks by itself where that is better: where few items pass a filter, or where the database is down."""
@@ -10,11 +10,14 @@ are, and ranks by itself where that is better: where few items pass a filter, or
 from __future__ import annotations
 
 import math
+import os
+import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -37,6 +40,8 @@ HEADROOM = 1.25  # of lengths: vectors of later items may be longer than those t
 SPARE = 32  # more items than are wanted: some may be of other versions
 LARGE_SHARE = 0.25  # of all items: where more are wanted, all of them are ranked here
 PAUSE = 5.0  # seconds before a database that was down is asked again
+CHECK_SECONDS = 60.0  # between two looks whether all rows are there
+CHECK_SHARE = 0.01  # of the time that such looks may take
 
 
 class VectorTable(Protocol):
@@ -47,6 +52,20 @@ class VectorTable(Protocol):
     def prepare(self, make_transform: Callable[[], Transform], *, width: int, n_items: int) -> Transform:
         """Make a table for `n_items` items where there is none; the transform of the rows in it, which is made now if
         it is new."""
+        ...
+
+    @property
+    def n_lost(self) -> int:
+        """How often the connection was lost: what the server holds may be lost as well."""
+        ...
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the database is another process, which still answers when this one ends."""
+        ...
+
+    def is_dropped(self) -> bool:
+        """Whether `drop` was called, by anybody."""
         ...
 
     def writing(self) -> AbstractContextManager[object]:
@@ -96,10 +115,20 @@ class Health:
     """What the searches of a process have seen of a database. Shared by versions, and by threads."""
 
     ask_after: float = 0.0  # on the monotonic clock
-    is_doubted: bool = False  # it was down, and may have lost something
+    check_after: float = 0.0
+    n_lost: int = 0  # connections, when rows were checked last
+    checking: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def fail(self) -> None:
-        self.ask_after, self.is_doubted = time.monotonic() + PAUSE, True
+        self.ask_after, self.check_after = time.monotonic() + PAUSE, 0.0
+
+    def pass_check(self, n_lost: int, seconds: float) -> None:
+        """All rows are there, which took some seconds to find out."""
+        self.n_lost, self.check_after = n_lost, time.monotonic() + max(CHECK_SECONDS, seconds / CHECK_SHARE)
+
+    def needs_check(self, n_lost: int) -> bool:
+        """Whether rows may be missing: the connection was lost since the last look, or that was long ago."""
+        return n_lost != self.n_lost or time.monotonic() >= self.check_after
 
     @property
     def is_down(self) -> bool:
@@ -131,12 +160,14 @@ class DatabaseVectors:
         cls, vectors: LocalVectors, keys: Keys, table: VectorTable, *, progress: Progress = silent
     ) -> DatabaseVectors:
         """Upload what is missing, and look how hard the database must search."""
+        health, n_lost, start = Health(), table.n_lost, time.monotonic()
         transform = table.prepare(
             lambda: Prepared(vectors).transform.with_headroom(HEADROOM), width=vectors.width, n_items=len(vectors)
         )
         prepared = Prepared(vectors, transform)
         upload(prepared, keys, table, progress=progress)
-        made = cls(vectors, keys, table, transform, prepared.too_long(), Tuning(1, 1.0))
+        health.pass_check(n_lost, time.monotonic() - start)
+        made = cls(vectors, keys, table, transform, prepared.too_long(), Tuning(1, 1.0), health)
         tuning = Tuning(*tune_effort(made._tried, vectors, most=table.most_effort))
         if tuning.recall < POOR_RECALL:
             warnings.warn(
@@ -145,7 +176,13 @@ class DatabaseVectors:
                 AnncurWarning,
                 stacklevel=2,
             )
-        return cls(vectors, keys, table, transform, made.too_long, tuning, made.health)
+        return replace(made, tuning=tuning)
+
+    def dropped_at_end(self) -> DatabaseVectors:
+        """The same; its table is dropped when nobody uses it any more, nor one that was made from it."""
+        at_end = weakref.finalize(self.health, _drop, self.table, os.getpid())  # which all of them share
+        at_end.atexit = self.table.is_elsewhere
+        return self
 
     @property
     def width(self) -> int:
@@ -178,9 +215,10 @@ class DatabaseVectors:
 
     def following(self, vectors: LocalVectors, keys: Keys) -> DatabaseVectors:
         """That of the items of another version, in the same space."""
-        prepared = Prepared(vectors, self.transform)
+        transform = self.table.prepare(lambda: self.transform, width=self.width, n_items=len(vectors))
+        prepared = Prepared(vectors, transform)
         upload(prepared, keys, self.table)
-        return DatabaseVectors(vectors, keys, self.table, self.transform, prepared.too_long(), self.tuning, self.health)
+        return replace(self, vectors=vectors, keys=keys, transform=transform, too_long=prepared.too_long())
 
     def _ask(
         self, query_vectors: FloatMatrix, n_best: int, exclude: Sequence[Positions], among: Candidates
@@ -192,8 +230,11 @@ class DatabaseVectors:
         if among.are_few or is_many or self.health.is_down:
             return None
         try:
-            self._restore()
-            return self._found(query_vectors, n_asked, self.tuning.effort, exclude)
+            self._check_rows()
+            found = self._found(query_vectors, n_asked, self.tuning.effort, exclude)
+            if self._check_rows():  # the connection was lost meanwhile
+                found = self._found(query_vectors, n_asked, self.tuning.effort, exclude)
+            return found
         except DatabaseError as error:
             self.health.fail()
             warnings.warn(
@@ -235,11 +276,33 @@ class DatabaseVectors:
         share = len(among) / max(self.table.n_rows, len(self))
         return math.ceil(n_best / max(share, 1e-9)) + SPARE
 
-    def _restore(self) -> None:
-        """Upload what a database that was down may have lost."""
-        if self.health.is_doubted:
-            upload(Prepared(self.vectors, self.transform), self.keys, self.table)
-            self.health.is_doubted = False
+    def _check_rows(self) -> bool:
+        """Look now and then whether the database has all rows, and upload what it lost; whether it had lost some."""
+        with self.health.checking:
+            n_lost, start = self.table.n_lost, time.monotonic()
+            if not self.health.needs_check(n_lost):
+                return False
+            if self.table.is_dropped():
+                raise DatabaseError(
+                    f"{self.table.name} no longer has the vectors of this version, which a newer one has replaced; "
+                    "call refresh(), or open the index again"
+                )
+            n_uploaded = self._refill()
+            self.health.pass_check(n_lost, time.monotonic() - start)
+        if n_uploaded:
+            warnings.warn(
+                f"{self.table.name} had lost {n_uploaded:,} of {len(self):,} vectors, which were uploaded again",
+                AnncurWarning,
+                stacklevel=4,
+            )
+        return n_uploaded > 0
+
+    def _refill(self) -> int:
+        """Upload rows that were lost, perhaps with their table; how many these were."""
+        transform = self.table.prepare(lambda: self.transform, width=self.width, n_items=len(self))
+        if not len(self.table.missing(self.keys)):
+            return 0
+        return upload(Prepared(self.vectors, transform), self.keys, self.table)
 
     def _found(
         self, query_vectors: FloatMatrix, n_asked: int, effort: int, exclude: Sequence[Positions]
@@ -251,11 +314,12 @@ class DatabaseVectors:
         return [positions_of(row, self.keys) for row in found]
 
 
-def upload(prepared: Prepared, keys: Keys, table: VectorTable, *, progress: Progress = silent) -> None:
-    """Write the rows that a table lacks, batch by batch: what was written stays when it is stopped."""
+def upload(prepared: Prepared, keys: Keys, table: VectorTable, *, progress: Progress = silent) -> int:
+    """Write the rows that a table lacks, batch by batch: what was written stays when it is stopped. Their number."""
     missing = table.missing(keys)
     if not len(missing):
-        return table.finish()
+        table.finish()
+        return 0
     with table.writing():
         missing = table.missing(keys)  # others may have written them
         progress("uploading vectors", 0, len(missing))
@@ -271,7 +335,7 @@ def upload(prepared: Prepared, keys: Keys, table: VectorTable, *, progress: Prog
                 "its log, and try again"
             )
         table.finish()
-    return None
+    return len(missing)
 
 
 def positions_of(found: Keys, keys: Keys) -> Positions:
@@ -286,3 +350,13 @@ def next_keys(keys: Keys, n: int) -> Keys:
     last = int(keys[-1]) >> SEGMENT_BITS if len(keys) else 0
     segment = last + 1 + int(np.random.default_rng().integers(2**20))
     return (segment << SEGMENT_BITS) + np.arange(n, dtype=np.int64)
+
+
+def _drop(table: VectorTable, pid: int) -> None:
+    """Drop a table that belongs to this process, not to the one that forked it."""
+    if pid != os.getpid():
+        return
+    try:
+        table.drop()
+    except DatabaseError as error:
+        warnings.warn(f"vectors that nobody needs are still in the database: {error}", AnncurWarning, stacklevel=2)

@@ -10,18 +10,19 @@ milvus:URL        by Milvus (extra `milvus`)"""
 
 from __future__ import annotations
 
-import hashlib
 import threading
+import time
+import uuid
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anncur.arrays import FloatVector, Positions
 from anncur.databases import milvus, postgres
-from anncur.databases.location import MILVUS, PGVECTOR, Location, is_database
+from anncur.databases.location import MILVUS, NO_SECRETS, PGVECTOR, Location, Secrets, is_database
 from anncur.errors import AnncurWarning, InputError
 from anncur.progress import Progress, showing, silent
 from anncur.vectors.base import VectorIndex
@@ -30,11 +31,11 @@ from anncur.vectors.exact import ExactVectors
 from anncur.vectors.faiss import FLAT, FaissVectors, check_faiss
 from anncur.vectors.local import LocalVectors
 from anncur.vectors.milvus import MilvusCollection
-from anncur.vectors.naming import IVF, OPTIONS, check_options
+from anncur.vectors.naming import IVF, OPTIONS, PREFIX, check_options, table_name
 from anncur.vectors.pgvector import PgvectorTable
-from anncur.vectors.prepared import ROWS_AT_ONCE
 
 EXACT = "exact"
+TEMPORARY = "temporary"  # how the names of spaces begin that a process drops
 LEAST_ITEMS = 4000  # fewer are ranked exactly, whatever the engine
 NAMES = (EXACT, "exact:float16", "faiss", "faiss:ivf", "faiss:hnsw")
 DATABASES = (f"{PGVECTOR}:URL", f"{MILVUS}:URL")
@@ -42,6 +43,7 @@ _TABLES: dict[str, Callable[[Location, str], VectorTable]] = {
     PGVECTOR: PgvectorTable.open,
     MILVUS: MilvusCollection.open,
 }
+_VARIABLES = {PGVECTOR: "PGPASSWORD or in a password file", MILVUS: milvus.TOKEN}
 _DRIVERS = {PGVECTOR: postgres.check_driver, MILVUS: milvus.check_driver}
 
 
@@ -50,14 +52,14 @@ class VectorEngine:
     """How items are ranked. A name that has a password in it loses it: that of a database is kept apart."""
 
     name: str = EXACT
-    secret: str = field(default="", repr=False, compare=False)
+    secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if is_database(self.name):
             location = Location.parse(self.name, options=OPTIONS)
-            check_options(location.option("index", IVF), location.option("prefix", "anncur"))
+            check_options(location.option("index", IVF), location.option("prefix", PREFIX))
             object.__setattr__(self, "name", location.name)
-            object.__setattr__(self, "secret", location.secret or self.secret)
+            object.__setattr__(self, "secrets", location.secrets if any(location.secrets) else self.secrets)
         elif self.name not in NAMES:
             shown = self.name.partition("://")[0]  # behind it there may be a password
             raise InputError(f"vectors must be one of {', '.join((*NAMES, *DATABASES))}, got {shown!r}")
@@ -80,6 +82,14 @@ class VectorEngine:
             warnings.warn(f"{error}; until then all items are ranked exactly", AnncurWarning, stacklevel=2)
             return VectorEngine()
         return self
+
+    def check_for_others(self) -> None:
+        """Refuse a password that other machines would have to be sent: it would be in memory and files of theirs."""
+        if any(self.secrets):
+            raise InputError(
+                f"{self.name} was given with a password, which workers don't get; leave it out of the name, and give "
+                f"it to them and to this process as {_VARIABLES[self._location.kind]}"
+            )
 
     def is_worth(self, n_items: int) -> bool:
         """Whether this number of items is ranked by another than the exact one."""
@@ -112,13 +122,14 @@ class VectorEngine:
         """These vectors, ready to be ranked; with `offsets`, these are one more coordinate of each.
 
         A database keeps the vectors of a `space` under `keys`, which are ascending. Whoever uses the same space and key
-        means the same vector and offset, in every version and process. Without a name, a space is named after all that
-        is in it."""
+        means the same vector and offset, in every version and process. Without a name, a space is this process' own,
+        and is dropped when nobody uses it any more."""
         local = LocalVectors(vectors, offsets)
         if not self.is_database:
             return FaissVectors(vectors, self.name.partition(":")[2] or FLAT, offsets=offsets)
         numbered = np.arange(len(vectors), dtype=np.int64) if keys is None else keys
-        return DatabaseVectors.connect(local, numbered, self._table(space or _digest(local)), progress=progress)
+        found = DatabaseVectors.connect(local, numbered, self._table(space or _temporary()), progress=progress)
+        return found if space else found.dropped_at_end()
 
     def forget(self, space: str, keys: Keys | None = None) -> None:
         """Delete vectors of a space from a database: some of them, or all of it."""
@@ -126,10 +137,13 @@ class VectorEngine:
             table = self._table(space)
             table.drop() if keys is None else table.forget(keys)
 
+    def table_of(self, space: str) -> str:
+        """The name of a space's table or collection in a database."""
+        return table_name(self._location.option("prefix", PREFIX), space)
+
     @property
     def _location(self) -> Location:
-        found = Location.parse(self.name, options=OPTIONS)
-        return Location(found.kind, found.url, found.options, self.secret)
+        return replace(Location.parse(self.name, options=OPTIONS), secrets=self.secrets)
 
     def _table(self, space: str) -> VectorTable:
         location = self._location
@@ -186,10 +200,6 @@ def _gone(before: Keys, keys: Keys) -> Positions | None:
     return np.flatnonzero(~is_there) if is_later else None
 
 
-def _digest(vectors: LocalVectors) -> str:
-    """A name for vectors that nobody named: a hash of them."""
-    digest = hashlib.sha256()
-    for start in range(0, len(vectors), ROWS_AT_ONCE):
-        rows = vectors.take(np.arange(start, min(start + ROWS_AT_ONCE, len(vectors))))
-        digest.update(np.ascontiguousarray(rows).data)
-    return f"sha256:{digest.hexdigest()}"
+def _temporary() -> str:
+    """A name for vectors that nobody named. Where a process was killed before it dropped them, the name tells when."""
+    return f"{TEMPORARY} {time.strftime('%Y-%m-%d', time.gmtime())} {uuid.uuid4().hex}"

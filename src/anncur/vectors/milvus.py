@@ -21,23 +21,21 @@ import numpy as np
 
 from anncur.arrays import FloatMatrix
 from anncur.databases.location import Location
-from anncur.databases.milvus import Milvus
+from anncur.databases.milvus import BOUNDED, MOST_FOUND, STRONG, Milvus
 from anncur.errors import DatabaseError, InputError
 from anncur.vectors.database import SEGMENT_BITS, Keys
-from anncur.vectors.naming import IVF, table_name, timeout_of
+from anncur.vectors.naming import IVF, PREFIX, table_name, timeout_of
 from anncur.vectors.prepared import Transform
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-MOST_FOUND = 16_384  # that Milvus gives, whether of a search or of a query
 BYTES_AT_ONCE = 2**24  # of an upload; Milvus takes four times as much
 INDEX_SECONDS = 3600.0
 HANDOVER_SECONDS = 60.0
 INDEX_PAUSE = 0.5  # seconds between two looks whether it is made
 LEAST_CELLS = 128  # of an index; milvus-lite has as many
 NOTE_WIDTH = 2  # Milvus has no collection without a vector
-STRONG, BOUNDED = "Strong", "Bounded"  # all that was written, and what was written some seconds ago
 
 
 class MilvusCollection:
@@ -57,7 +55,7 @@ class MilvusCollection:
     def open(cls, location: Location, space: str) -> Self:
         """Connect to the database of a location."""
         database = Milvus(location, timeout=timeout_of(location))
-        return cls(database, space, prefix=location.option("prefix", "anncur"), index=location.option("index", IVF))
+        return cls(database, space, prefix=location.option("prefix", PREFIX), index=location.option("index", IVF))
 
     def prepare(self, make_transform: Callable[[], Transform], *, width: int, n_items: int) -> Transform:
         note = self._database.run(self._note)
@@ -79,11 +77,23 @@ class MilvusCollection:
             )
         return Transform(np.array(note["mean"], dtype=np.float32), note["scale"], note["longest"])
 
+    @property
+    def n_lost(self) -> int:
+        return self._database.n_lost
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self._database.is_server
+
+    def is_dropped(self) -> bool:
+        has_spaces = self._database.run(lambda client: client.has_collection(self._spaces))
+        return has_spaces and self._database.run(self._note) is None
+
     def writing(self) -> AbstractContextManager[object]:
         return nullcontext()  # Milvus has no locks, and rows that are written twice are the same
 
     def missing(self, keys: Keys) -> Keys:
-        self._n_rows = self._database.run(lambda client: self._count(client, 0, 2**63 - 1))
+        self._n_rows = self._n_matching(_between(0, 2**63 - 1))
         parts = np.split(keys, np.flatnonzero(np.diff(keys >> SEGMENT_BITS)) + 1) if len(keys) else []
         return np.concatenate([np.empty(0, dtype=np.int64), *map(self._missing, parts)])
 
@@ -125,8 +135,8 @@ class MilvusCollection:
             self._database.run(partial(self._delete, keys[start : start + MOST_FOUND].tolist()))
 
     def drop(self) -> None:
-        self._database.run(lambda client: client.drop_collection(self._collection))
-        if self._database.run(lambda client: client.has_collection(self._spaces)):
+        self._database.run(lambda client: client.drop_collection(self._collection, **self._timed))
+        if self._database.run(lambda client: client.has_collection(self._spaces, **self._timed)):
             self._database.run(lambda client: client.delete(self._spaces, ids=[self._space], **self._timed))
 
     @property
@@ -207,12 +217,15 @@ class MilvusCollection:
     def _delete(self, keys: list[int], client: MilvusClient) -> None:
         client.delete(self._collection, ids=keys, **self._timed)
 
-    def _count(self, client: MilvusClient, first: int, last: int) -> int:
-        """The rows whose keys lie between these."""
+    def _n_matching(self, condition: str) -> int:
+        """The number of rows that fulfil a condition."""
+        return self._database.run(partial(self._count, condition))
+
+    def _count(self, condition: str, client: MilvusClient) -> int:
         client.load_collection(self._collection, timeout=INDEX_SECONDS)
         found = client.query(
             self._collection,
-            filter=_between(first, last),
+            filter=condition,
             output_fields=["count(*)"],
             consistency_level=STRONG,
             **self._timed,
@@ -222,11 +235,16 @@ class MilvusCollection:
     def _missing(self, keys: Keys) -> Keys:
         """Of the keys of one segment."""
         first, last = int(keys[0]), int(keys[-1])
-        n_there = self._database.run(lambda client: self._count(client, first, last))
-        if n_there in (0, len(keys)):
-            return keys[:0] if n_there else keys
-        starts = range(first, last + 1, MOST_FOUND)  # a window of keys has no more rows than an answer
-        windows = [self._database.run(partial(self._keys_from, start)) for start in starts]
+        n_between = self._n_matching(_between(first, last))
+        if n_between == 0:
+            return keys
+        if last - first + 1 - len(keys) <= MOST_FOUND:
+            others = np.setdiff1d(np.arange(first, last + 1), keys)  # those of other versions may have rows, or not
+            n_others = self._n_matching(f"key in {others.tolist()}") if len(others) else 0
+            if n_between - n_others == len(keys):
+                return keys[:0]
+        starts = np.unique(keys // MOST_FOUND) * MOST_FOUND  # a window of keys has no more rows than an answer
+        windows = [self._database.run(partial(self._keys_from, start)) for start in starts.tolist()]
         return np.setdiff1d(keys, np.concatenate(windows))
 
     def _keys_from(self, start: int, client: MilvusClient) -> Keys:
@@ -235,6 +253,7 @@ class MilvusCollection:
             filter=_between(start, start + MOST_FOUND - 1),
             output_fields=["key"],
             limit=MOST_FOUND,
+            consistency_level=STRONG,
             **self._timed,
         )
         return np.array([row["key"] for row in found], dtype=np.int64)

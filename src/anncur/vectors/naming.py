@@ -12,6 +12,7 @@ from anncur.numbers import number
 FLAT, IVF = "flat", "ivf"
 KINDS = (IVF, FLAT)
 OPTIONS = ("index", "prefix", "timeout")  # of a location
+PREFIX = "anncur"
 _PREFIX = re.compile("[a-z_][a-z0-9_]{0,30}")
 
 

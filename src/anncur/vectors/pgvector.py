@@ -9,8 +9,9 @@ half precision costs nothing but a few candidates."""
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,9 +19,9 @@ import numpy as np
 from anncur.arrays import FloatMatrix
 from anncur.databases.location import Location
 from anncur.databases.postgres import Postgres
-from anncur.errors import InputError
+from anncur.errors import DatabaseError, InputError
 from anncur.vectors.database import SEGMENT_BITS, Keys
-from anncur.vectors.naming import IVF, table_name, timeout_of
+from anncur.vectors.naming import IVF, PREFIX, table_name, timeout_of
 from anncur.vectors.prepared import Transform
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ MOST_FOUND = 50_000  # rows of one answer
 MOST_WIDTH = 4000  # that an index takes in half precision
 LEAST_INDEXED = 2000  # rows; fewer are scanned
 OUTGROWN = 4  # times the rows that an index was made of: then its lists are too long
+DROP_SECONDS = 2  # that readers may delay the drop of an index
+MIX_FACTOR, MIX_PRIME = 2**31 - 19, 2**61 - 1  # a product with the lower half of a key fits into 63 bits
 SAMPLES_PER_LIST = 50  # rows that lists are fitted to
 
 
@@ -53,7 +56,7 @@ class PgvectorTable:
     def open(cls, location: Location, space: str) -> Self:
         """Connect to the database of a location."""
         database = Postgres(location, timeout=timeout_of(location))
-        return cls(database, space, prefix=location.option("prefix", "anncur"), index=location.option("index", IVF))
+        return cls(database, space, prefix=location.option("prefix", PREFIX), index=location.option("index", IVF))
 
     def prepare(self, make_transform: Callable[[], Transform], *, width: int, n_items: int) -> Transform:
         if width + 1 > MOST_WIDTH:
@@ -71,6 +74,17 @@ class PgvectorTable:
                 "it that of another index? Name another prefix=…"
             )
         return Transform(np.array(mean, dtype=np.float32), scale, longest)
+
+    @property
+    def n_lost(self) -> int:
+        return self._database.n_lost
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return True
+
+    def is_dropped(self) -> bool:
+        return self._database.run(self._is_dropped)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -94,6 +108,8 @@ class PgvectorTable:
         if wanted and self._n_rows > OUTGROWN * n_indexed:
             with self._database.holding(f"index {self._plain_name}"):
                 self._database.run(self._make_index, timeout=0)
+                with suppress(DatabaseError):  # one that somebody reads all the time is dropped with the next
+                    self._database.run(self._drop_outgrown)
 
     @property
     def n_rows(self) -> int:
@@ -154,11 +170,18 @@ class PgvectorTable:
         return found
 
     def _summary(self, connection: psycopg.Connection[Any]) -> dict[int, tuple[int, int]]:
-        """The number of rows of each segment, and their keys combined."""
+        """The number of rows of each segment, and their keys mixed and combined: of neighbours as they are, many
+        combine to the same."""
         from psycopg import sql
 
-        statement = sql.SQL("SELECT key >> {}, count(*), bit_xor(key) FROM {} GROUP BY 1").format(
-            sql.Literal(SEGMENT_BITS), self._table
+        statement = sql.SQL(
+            "SELECT key >> {bits}, count(*), bit_xor((key & {mask}) * {factor} % {prime}) FROM {table} GROUP BY 1"
+        ).format(
+            bits=sql.Literal(SEGMENT_BITS),
+            mask=sql.Literal(2**SEGMENT_BITS - 1),
+            factor=sql.Literal(MIX_FACTOR),
+            prime=sql.Literal(MIX_PRIME),
+            table=self._table,
         )
         return {segment: (n, combined) for segment, n, combined in connection.execute(statement).fetchall()}
 
@@ -167,7 +190,8 @@ class PgvectorTable:
         segment = int(keys[0]) >> SEGMENT_BITS
         if segment not in there:
             return keys
-        if there[segment] == (len(keys), int(np.bitwise_xor.reduce(keys))):
+        mixed = (keys & (2**SEGMENT_BITS - 1)) * MIX_FACTOR % MIX_PRIME
+        if there[segment] == (len(keys), int(np.bitwise_xor.reduce(mixed))):
             return keys[:0]
         known = self._database.run(lambda connection: self._keys_between(connection, int(keys[0]), int(keys[-1])))
         return np.setdiff1d(keys, known)
@@ -207,7 +231,7 @@ class PgvectorTable:
         return int(found[0] or 0) if found else 0
 
     def _make_index(self, connection: psycopg.Connection[Any]) -> None:
-        """An index of all rows, in the place of one that the table has outgrown."""
+        """An index of all rows, beside one that the table has outgrown: readers use that meanwhile."""
         from psycopg import sql
 
         if self._n_rows <= OUTGROWN * self._n_indexed(connection):  # somebody else has made it
@@ -217,13 +241,25 @@ class PgvectorTable:
         find = sql.SQL("SELECT width FROM {} WHERE space = %s").format(self._spaces)
         (width,) = connection.execute(find, [self._space]).fetchone() or (MOST_WIDTH,)
         connection.execute(f"SET LOCAL maintenance_work_mem = '{_memory_mb(self._n_lists, width)}MB'")
-        name = sql.Identifier(f"{self._plain_name}_ivf")
-        connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(name))
+        name = sql.Identifier(f"{self._plain_name}_ivf_{uuid.uuid4().hex[:8]}")
         make = "CREATE INDEX {} ON {} USING ivfflat (vector halfvec_l2_ops) WITH (lists = {})"
         connection.execute(sql.SQL(make).format(name, self._table, sql.Literal(self._n_lists)))
         record = sql.SQL("UPDATE {} SET n_indexed = %s WHERE space = %s").format(self._spaces)
         connection.execute(record, [self._n_rows, self._space])
         connection.execute(sql.SQL("ANALYZE {}").format(self._table))
+
+    def _drop_outgrown(self, connection: psycopg.Connection[Any]) -> None:
+        """All indexes but the latest, unless readers keep them too long: all others would wait behind this."""
+        from psycopg import sql
+
+        connection.execute(f"SET LOCAL lock_timeout = '{DROP_SECONDS}s'")
+        find = (
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+            "WHERE indrelid = to_regclass(%s) AND relname LIKE %s ORDER BY indexrelid DESC OFFSET 1"
+        )
+        found = connection.execute(find, [self._table.as_string(), f"{self._plain_name}_ivf%"]).fetchall()
+        for (name,) in found:
+            connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(sql.Identifier(name)))
 
     def _nearest(
         self,
@@ -261,6 +297,14 @@ class PgvectorTable:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._table))
         if self._find_spaces(connection):
             connection.execute(sql.SQL("DELETE FROM {} WHERE space = %s").format(self._spaces), [self._space])
+
+    def _is_dropped(self, connection: psycopg.Connection[Any]) -> bool:
+        from psycopg import sql
+
+        if not self._find_spaces(connection):
+            return False  # all is lost
+        statement = sql.SQL("SELECT 1 FROM {} WHERE space = %s").format(self._spaces)
+        return connection.execute(statement, [self._space]).fetchone() is None
 
     def _find_spaces(self, connection: psycopg.Connection[Any]) -> bool:
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [self._spaces.as_string()]).fetchone()
