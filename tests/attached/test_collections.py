@@ -222,6 +222,25 @@ def test_lists_and_fields_that_only_some_items_have_are_filtered_in_milvus_as_he
     }
 
 
+def test_a_dynamic_field_may_be_called_like_a_word_of_milvus(any_milvus: MilvusServer | LiteFolder) -> None:
+    world = EmbeddedWorld(n_items=30)
+    metadata = [{"in": number % 3, "is": "odd" if number % 2 else "even"} for number in range(30)]
+    items = [replace(item, metadata=one) for item, one in zip(world.items, metadata, strict=True)]
+    location = fill_milvus_lists(any_milvus, world, items, "dynamic")
+    found = anncur.attach(location, world.scorer, embed_queries=world.embed)
+    hits = found.search(world.queries[0], 30, 30, filter={"in": 1, "not": {"is": "odd"}})
+    assert sorted(hits.ids) == sorted(f"i{number}" for number in range(30) if number % 3 == 1 and not number % 2)
+
+
+def test_a_field_that_is_no_metadata_is_not_filtered_by(any_milvus: MilvusServer | LiteFolder) -> None:
+    world = EmbeddedWorld(n_items=30)
+    location = fill_milvus_lists(any_milvus, world, world.items, "dynamic")
+    found = anncur.attach(location, world.scorer, embed_queries=world.embed)
+    for name in ("text", "embedding"):
+        with pytest.raises(InputError, match=f"no item has the metadata field '{name}'"):
+            found.search(world.queries[0], filter={name: "thing 5"})
+
+
 LIST_FILTERS: list[Any] = [
     {"tags": "red"},
     {"tags": ["red", "blue"]},

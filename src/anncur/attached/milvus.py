@@ -50,7 +50,8 @@ class MilvusItems:
         self._json, self._metadata = self._metadata_fields()
         own = {name: _as_field(self._fields[name]) for name in self._metadata}
         filled = self._json or (DYNAMIC if self._has_dynamic else None)
-        self._filter = MilvusFilter(own, filled, names.id)
+        others = frozenset(self._fields) - own.keys()
+        self._filter = MilvusFilter(own, filled, names.id, others, is_lite=not database.is_server)
         self._index = database.run(self._describe_index)
         self.metric = metric or METRICS[self._index["metric_type"]]
         if METRICS[self._index["metric_type"]] != self.metric:
