@@ -33,6 +33,7 @@ class Column:
 
     name: str
     type: str
+    sql_type: str  # as statements have it: quoted, with its schema where that is needed
 
     @property
     def is_array(self) -> bool:
