@@ -150,7 +150,7 @@ def test_an_empty_collection_is_refused() -> None:
         anncur.attach(ArrayCollection([], world.embeddings[:0]), world.scorer, embed_queries=world.embed)
 
 
-ODD_IDS = ["²", "--5", "007", "+7", " 7", "-0", "99999", "3000000000", "9" * 30, "9" * 5000, "a\0b", ""]
+ODD_IDS = ["²", "--5", "007", "+7", " 7", "-0", "99999", "3000000000", str(-(2**63)), "9" * 30, "9" * 5000, "a\0b", ""]
 
 
 @pytest.mark.processes

@@ -30,8 +30,8 @@ def one_of(values: list[Any]) -> Make:
     return lambda rng: values[rng.integers(len(values))]
 
 
-def some_of(values: list[Any]) -> Make:
-    return lambda rng: [values[place] for place in rng.integers(len(values), size=rng.integers(4))]
+def some_of(values: list[Any], *, least: int = 0) -> Make:
+    return lambda rng: [values[place] for place in rng.integers(len(values), size=rng.integers(least, 4))]
 
 
 def any_of(*makes: Make) -> Make:
@@ -195,7 +195,29 @@ def test_fields_of_milvus(any_milvus: MilvusServer | LiteFolder, seed: int) -> N
     assert_same_answers(collection, list(range(N_ITEMS)), RandomFilters(kinds, rng))
 
 
-def fill_milvus(database: MilvusServer | LiteFolder, types: dict[str, str], rows: list[dict[str, Any]]) -> Collection:
+MILVUS_JSON: dict[str, tuple[str, Make]] = {
+    "whole": ("number", one_of(WHOLE)),
+    "part": ("number", one_of(FRACTIONS)),
+    "lang": ("string", one_of(TEXTS)),
+    "open": ("boolean", one_of([True, False])),
+    "tags": ("string", some_of(TEXTS, least=1)),  # for Milvus, an empty list is a value
+    "sizes": ("number", some_of(WHOLE, least=1)),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_field_of_json_in_milvus(any_milvus: MilvusServer | LiteFolder, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rows_of({name: make for name, (_, make) in MILVUS_JSON.items()}, rng)
+    filled = [{"about": {name: value for name, value in row.items() if value is not None}} for row in rows]
+    collection = fill_milvus(any_milvus, {"about": "JSON"}, filled, metadata="about")
+    kinds = {name: kind for name, (kind, _) in MILVUS_JSON.items()}
+    assert_same_answers(collection, list(range(N_ITEMS)), RandomFilters(kinds, rng, listed=("tags", "sizes")))
+
+
+def fill_milvus(
+    database: MilvusServer | LiteFolder, types: dict[str, str], rows: list[dict[str, Any]], metadata: str | None = None
+) -> Collection:
     from pymilvus import DataType, MilvusClient
 
     is_lite = isinstance(database, LiteFolder)
@@ -218,4 +240,5 @@ def fill_milvus(database: MilvusServer | LiteFolder, types: dict[str, str], rows
     client.load_collection("random_items")
     client.query("random_items", filter="id >= 0", output_fields=["count(*)"], consistency_level="Strong")
     separator = "&" if "?" in database.location else "?"
-    return anncur.attach(f"{database.location}{separator}collection=random_items", no_scores).collection
+    location = f"{database.location}{separator}collection=random_items"
+    return anncur.attach(location, no_scores, metadata=metadata).collection

@@ -18,10 +18,10 @@ import numpy as np
 from anncur.arrays import FloatMatrix
 from anncur.attached.base import COSINE, DISTANCE, PRODUCT, FoundRows, Names, RowId, Selection, found_rows
 from anncur.attached.fields import check_named, in_order, item_of, metadata_names
-from anncur.attached.milvus_filter import DYNAMIC, Field, MilvusFilter
+from anncur.attached.milvus_filter import DYNAMIC, LEAST, Field, MilvusFilter
 from anncur.attached.pool import as_compared, compared
 from anncur.attached.values import whole_ids
-from anncur.columns import INT64_MAX, INT64_MIN
+from anncur.columns import INT64_MAX
 from anncur.databases.location import Location
 from anncur.databases.milvus import Milvus
 from anncur.errors import InputError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 METRICS = {"IP": PRODUCT, "COSINE": COSINE, "L2": DISTANCE}
 MOST_FOUND = 16_384  # that Milvus gives, whether of a search or of a query
+MOST_BYTES = 2**26  # of embeddings that are fetched unranked: Milvus gives answers of 100 MB at most
 AT_ONE_PLACE = 50  # rows of a sample that are beside each other
 BOUNDED = "Bounded"  # what was written some seconds ago
 
@@ -87,8 +88,8 @@ class MilvusItems:
     def sample(self, n: int, *, seed: int) -> FoundRows:
         """From places all over the collection where ids are numbers; else the first rows that Milvus gives."""
         if self._has_numbers:
-            n_items = self._count_between(INT64_MIN, INT64_MAX)
-            return self._rows(self._draw(INT64_MIN, INT64_MAX, n_items, n=min(n, n_items)))
+            n_items = self._count_between(LEAST, INT64_MAX)
+            return self._rows(self._draw(LEAST, INT64_MAX, n_items, n=min(n, n_items)))
         return self._rows(self._unranked(self._any_id(), n))
 
     def nearest(
@@ -137,7 +138,8 @@ class MilvusItems:
 
     def _completed(self, page: list[Row], point: FloatMatrix, where: str, n_best: int) -> list[Row]:
         """With what Milvus has besides, unranked; all of it in the order of the metric."""
-        rows = {**dict(self._unranked(where or self._any_id(), MOST_FOUND)), **dict(page)}
+        n_more = max(n_best, MOST_BYTES // (4 * self.width))
+        rows = {**dict(self._unranked(where or self._any_id(), n_more)), **dict(page)}
         if len(rows) == len(page):
             return page
         embeddings = np.array(list(rows.values()), dtype=np.float32)
@@ -211,17 +213,17 @@ class MilvusItems:
         return "" if selection.condition is None else self._filter.expression(selection.condition)
 
     def _own_ids(self, ids: Sequence[str]) -> Sequence[RowId]:
-        return whole_ids(ids) if self._has_numbers else ids
+        return [one for one in whole_ids(ids) if one >= LEAST] if self._has_numbers else ids
 
     @property
     def _has_numbers(self) -> bool:
         return _type_name(self._fields[self._names.id]) == "INT64"
 
     def _any_id(self) -> str:
-        return self._between(INT64_MIN, INT64_MAX) if self._has_numbers else f'{self._names.id} >= ""'
+        return self._between(LEAST, INT64_MAX) if self._has_numbers else f'{self._names.id} >= ""'
 
     def _between(self, low: int, high: int) -> str:
-        return f"{self._names.id} >= {max(low, INT64_MIN + 1)} and {self._names.id} <= {high}"
+        return f"{self._names.id} >= {low} and {self._names.id} <= {high}"
 
     def _count_between(self, low: int, high: int) -> int:
         return int(self._run(self._query, self._between(low, high), ["count(*)"], None)[0]["count(*)"])

@@ -17,6 +17,7 @@ from anncur.filters import Among, And, Condition, Exists, Not, Or, Within, field
 
 ALL_KINDS = frozenset(("boolean", "number", "string"))
 NUMBERS, TEXTS, BOOLEANS = ("INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE"), ("VARCHAR",), ("BOOL",)
+LEAST = INT64_MIN + 1  # it reads a sign and then a number, which must be within int64 by itself
 DYNAMIC = "$meta"
 NOTHING = "{key} in []"
 KEYWORDS = {"and", "or", "not", "in", "like", "is", "null", "exists", "true", "false"}
@@ -111,7 +112,7 @@ class MilvusFilter:
     def _literals(self, field: str, values: Sequence[Value]) -> list[str]:
         """Those that the field can have; all of one type, if it has one."""
         if self._is_whole(field):
-            return list(map(str, whole_values(values)))
+            return list(map(str, whole_values(values, least=LEAST)))
         if self._is_fraction(field):
             return [json.dumps(float(value.value)) for value in values if float(value.value) == value.value]
         return list(map(_literal, values))
@@ -120,7 +121,7 @@ class MilvusFilter:
         """A sign and a bound, of the field's own type if it has one."""
         sign, bound = comparison.operator, comparison.bound.value
         if self._is_whole(field):
-            sign, whole = whole_comparison(comparison)
+            sign, whole = whole_comparison(comparison, least=LEAST)
             return f"{sign} {whole}"
         if self._is_fraction(field) and not isinstance(bound, str):
             return f"{sign_beside(sign, bound, held=float(bound))} {json.dumps(float(bound))}"
@@ -157,6 +158,6 @@ def _literal(value: Value) -> str:
         return "true" if plain else "false"
     if isinstance(plain, str):
         return json.dumps(plain, ensure_ascii=False)
-    if not INT64_MIN <= plain <= INT64_MAX:
+    if not LEAST <= plain <= INT64_MAX:
         return json.dumps(float(plain))
     return json.dumps(int(plain) if plain == int(plain) else plain)

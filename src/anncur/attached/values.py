@@ -19,19 +19,19 @@ def whole_ids(ids: Iterable[str], *, n_bytes: int = 8) -> list[int]:
     return [number for one in ids if _WHOLE.fullmatch(one) and -most <= (number := int(one)) < most]
 
 
-def whole_values(values: Sequence[Value]) -> list[int]:
+def whole_values(values: Sequence[Value], *, least: int = INT64_MIN) -> list[int]:
     """The values that a column of whole numbers can have."""
     whole = [int(value.value) for value in values if value.value == int(value.value)]
-    return [value for value in whole if INT64_MIN <= value <= INT64_MAX]
+    return [value for value in whole if least <= value <= INT64_MAX]
 
 
-def whole_comparison(comparison: Comparison) -> tuple[str, int]:
+def whole_comparison(comparison: Comparison, *, least: int = INT64_MIN) -> tuple[str, int]:
     """The same comparison of whole numbers, with a bound that is one: above 7.5 is above 7."""
     sign, bound = comparison.operator, comparison.bound.value
     assert not isinstance(bound, str), "checked before"
     whole = math.floor(bound) if sign in ("<=", ">") else math.ceil(bound)
     if whole > INT64_MAX:
         return "<=" if sign[0] == "<" else ">", INT64_MAX
-    if whole < INT64_MIN:
-        return "<" if sign[0] == "<" else ">=", INT64_MIN
+    if whole < least:
+        return "<" if sign[0] == "<" else ">=", least
     return sign, whole
