@@ -104,7 +104,7 @@ def found_rows(collection: Collection, ids: Sequence[RowId], embeddings: Sequenc
         if len(embedding) != collection.width:
             raise InputError(
                 f"the embeddings of {collection.name} must have {collection.width} numbers each, got "
-                f"{len(embedding)} for the item {row_id!r}; correct it there, or attach to a view without it"
+                f"{len(embedding)} for the item {row_id!r}; correct or remove it there"
             )
     rows = np.asarray(embeddings, dtype=np.float32) if len(ids) else np.empty((0, collection.width), dtype=np.float32)
     return FoundRows(ids, rows)
@@ -127,6 +127,6 @@ def check_rows(collection: Collection, rows: FoundRows) -> FoundRows:
     if not is_finite.all():
         raise InputError(
             f"the embeddings of {collection.name} must be finite, got one that isn't for the item "
-            f"{rows.ids[int(np.argmin(is_finite))]!r}; correct it there, or attach to a view without it"
+            f"{rows.ids[int(np.argmin(is_finite))]!r}; correct or remove it there"
         )
     return rows
