@@ -54,11 +54,11 @@ class ArrayCollection:
     ) -> list[FoundRows]:
         self.n_requests += 1
         found = []
-        for point, gone in zip(points, exclude, strict=True):
+        for point, seen in zip(points, exclude, strict=True):
             rows = as_compared(self._embeddings, self.metric)
             scores = -np.square(rows - point).sum(axis=1) if self.metric == DISTANCE else rows @ point
             scores[~self._passing(selection)] = -np.inf
-            scores[[self._places[str(one)] for one in gone]] = -np.inf
+            scores[[self._places[str(one)] for one in seen]] = -np.inf
             best = top_k(scores, n_best)
             found.append(self._rows(best[scores[best] > -np.inf]))
         self.n_fetched += sum(len(rows.ids) for rows in found)

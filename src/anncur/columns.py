@@ -144,6 +144,13 @@ def kind_of(value: object) -> Kind | None:
     return "string" if isinstance(value, str) else None
 
 
+def sign_beside(sign: str, bound: float, *, held: float) -> str:
+    """The sign of the same comparison with `held`, the closest number to the bound that a type can hold."""
+    if held == bound:
+        return sign
+    return sign[0] + ("=" if (held < bound) == (sign[0] == "<") else "")  # no number of the type lies in between
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainColumn:
     """Booleans, or numbers of one type, as they are."""
@@ -176,9 +183,8 @@ class PlainColumn:
         """The values for which a comparison holds, exact for every pair of number types."""
         if self.storage == "int64":
             bound = math.floor(bound) if sign in {"<=", ">"} else math.ceil(bound)
-        elif float(bound) != bound:  # the nearest float64 lies on one side of the bound, and none in between
-            sign = sign[0] + ("=" if (float(bound) < bound) == (sign[0] == "<") else "")
-            bound = float(bound)
+        else:
+            sign, bound = sign_beside(sign, bound, held=float(bound)), float(bound)
         hits: Mask = _COMPARE[sign](self.values, bound)
         return hits
 

@@ -133,7 +133,7 @@ def test_settings_of_the_posterior_are_taken(plain: EmbeddedWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"target_recall": 0.9}, "target_recall needs estimates of recall"),
         ({"explain": True}, "a collection is never listed"),
@@ -145,8 +145,8 @@ def test_settings_of_the_posterior_are_taken(plain: EmbeddedWorld) -> None:
         ({"k": 0}, "k must be at least 1"),
     ],
 )
-def test_what_a_collection_can_not_do_is_refused(plain: EmbeddedWorld, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_a_collection_can_not_do_is_refused(plain: EmbeddedWorld, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         attached(plain)[0].search(plain.queries[0], **options)
 
 

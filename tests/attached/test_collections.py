@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -146,11 +147,11 @@ def test_items_that_were_seen_are_excluded_for_one_query_and_for_several(fill: F
 def test_what_a_collection_lacks_is_refused(fill: Fill) -> None:
     world = EmbeddedWorld(n_items=50)
     location = fill(world)
-    for options, said in (
+    for options, message in (
         ({"text": "body"}, "has no (column|field) 'body'"),
         ({"embedding": "title"}, "must (hold embeddings|be a FLOAT_VECTOR)"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             anncur.attach(location, world.scorer, embed_queries=world.embed, **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no"):
         anncur.attach(location.replace("=docs", "=nothing"), world.scorer, embed_queries=world.embed)
@@ -220,6 +221,25 @@ def test_lists_and_fields_that_only_some_items_have_are_filtered_in_milvus_as_he
         "i0": items[0].metadata["tags"],
         "i5": items[5].metadata["tags"],
     }
+
+
+def test_a_dynamic_field_may_be_called_like_a_word_of_milvus(any_milvus: MilvusServer | LiteFolder) -> None:
+    world = EmbeddedWorld(n_items=30)
+    metadata = [{"in": number % 3, "is": "odd" if number % 2 else "even"} for number in range(30)]
+    items = [replace(item, metadata=one) for item, one in zip(world.items, metadata, strict=True)]
+    location = fill_milvus_lists(any_milvus, world, items, "dynamic")
+    found = anncur.attach(location, world.scorer, embed_queries=world.embed)
+    hits = found.search(world.queries[0], 30, 30, filter={"in": 1, "not": {"is": "odd"}})
+    assert sorted(hits.ids) == sorted(f"i{number}" for number in range(30) if number % 3 == 1 and not number % 2)
+
+
+def test_a_field_that_is_no_metadata_is_not_filtered_by(any_milvus: MilvusServer | LiteFolder) -> None:
+    world = EmbeddedWorld(n_items=30)
+    location = fill_milvus_lists(any_milvus, world, world.items, "dynamic")
+    found = anncur.attach(location, world.scorer, embed_queries=world.embed)
+    for name in ("text", "embedding"):
+        with pytest.raises(InputError, match=f"no item has the metadata field '{name}'"):
+            found.search(world.queries[0], filter={name: "thing 5"})
 
 
 LIST_FILTERS: list[Any] = [
@@ -295,18 +315,50 @@ def test_attaching_can_not_write(postgres: PostgresServer) -> None:
         database.run(lambda connection: connection.execute("DELETE FROM docs"))
 
 
+@pytest.fixture(params=["postgres", "milvus"])
+def server(request: pytest.FixtureRequest) -> PostgresServer | MilvusServer:
+    found: PostgresServer | MilvusServer = request.getfixturevalue(request.param)
+    return found
+
+
+def fill_server(server: PostgresServer | MilvusServer, world: EmbeddedWorld) -> str:
+    return fill_postgres(server, world) if isinstance(server, PostgresServer) else fill_milvus(server, world)
+
+
+def start_again(server: PostgresServer | MilvusServer) -> None:
+    """Until it answers: Milvus loads its collections by itself, some time after it has started."""
+    server.start()
+    until = time.monotonic() + 120
+    while isinstance(server, MilvusServer) and not answers(server):
+        assert time.monotonic() < until, "the collection is not loaded again"
+        time.sleep(0.5)
+
+
+def answers(server: MilvusServer) -> bool:
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        found = MilvusClient(server.url).query("docs", filter='id >= ""', output_fields=["count(*)"], timeout=5)
+    except MilvusException:
+        return False
+    return bool(found[0]["count(*)"])
+
+
 @pytest.mark.processes
-def test_a_server_that_is_restarted_in_the_middle_of_a_search_costs_a_pause(postgres: PostgresServer) -> None:
+def test_a_server_that_is_restarted_in_the_middle_of_a_search_costs_a_pause(
+    server: PostgresServer | MilvusServer,
+) -> None:
     world = EmbeddedWorld(n_items=300)
-    location = fill_postgres(postgres, world)
+    location = fill_server(server, world)
     n_asked = 0
 
     def score(pairs: list[tuple[str, str]]) -> list[float]:
         nonlocal n_asked
         n_asked += 1
         if n_asked == 3:
-            postgres.kill()
-            postgres.start()
+            server.kill()
+            start_again(server)
         place = {query: number for number, query in enumerate(world.queries)}
         return [float(world.exact_scores[place[query], int(text.rsplit(" ", 1)[1])]) for query, text in pairs]
 
@@ -317,9 +369,11 @@ def test_a_server_that_is_restarted_in_the_middle_of_a_search_costs_a_pause(post
 
 
 @pytest.mark.processes
-def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(postgres: PostgresServer) -> None:
+def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(
+    server: PostgresServer | MilvusServer,
+) -> None:
     world = EmbeddedWorld(n_items=300)
-    location = fill_postgres(postgres, world)
+    location = fill_server(server, world)
 
     class Killing:
         fingerprint = "killing"
@@ -328,7 +382,7 @@ def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(postg
         def score(self, query: anncur.Query, items: list[anncur.Item]) -> np.ndarray:
             self.n_asked += 1
             if self.n_asked == 2:
-                postgres.kill()
+                server.kill()
             row: np.ndarray = world.exact_scores[world.queries.index(query.text)]
             return row[[int(item.id[1:]) for item in items]]
 
@@ -337,7 +391,7 @@ def test_a_server_that_stays_down_is_an_error_that_keeps_what_was_paid_for(postg
         with pytest.raises(DatabaseError, match="can't be reached") as caught:
             found.search(world.queries[0], 5, 60)
     finally:
-        postgres.start()
+        server.start()
     assert isinstance(caught.value.kept, anncur.Hits)
     assert len(caught.value.kept) == 5
     assert caught.value.kept.is_partial

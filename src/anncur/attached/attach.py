@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, FloatMatrix
-from anncur.attached.base import COSINE, EVERYTHING, METRICS, Collection, Names, RowId, Selection
+from anncur.attached.base import COSINE, EVERYTHING, METRICS, Collection, Names, RowId, Selection, check_rows
 from anncur.attached.milvus import MilvusItems
 from anncur.attached.model import N_SAMPLED, AttachedModel, Basis, NearestRerank
 from anncur.attached.pgvector import PgvectorCollection
@@ -85,7 +85,9 @@ def attach(
         )
     embedder = UserRetriever(UserEmbeddings(None, embed_queries))
     embedder.load()
-    sample = opened.sample(N_SAMPLED, seed=seed)
+    sample = check_rows(opened, opened.sample(N_SAMPLED, seed=seed))
+    if not len(sample.ids):
+        raise InputError(f"{opened.name} must have at least one item with an embedding, got none")
     if embed_items is not None:
         _check_same(opened, embed_items, sample.ids[:N_COMPARED], sample.embeddings[:N_COMPARED])
     return Attached(opened, load_scorer(scorer, cache=cache), embedder, Basis.fit(sample, opened.metric))

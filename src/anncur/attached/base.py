@@ -4,13 +4,15 @@ Knows nothing of scorers. Whoever has another database can write a `Collection` 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, FloatVector
+from anncur.errors import InputError
 from anncur.filters import Condition
 from anncur.items import Item
 
@@ -96,6 +98,35 @@ class Collection(Protocol):
         ...
 
 
-def no_rows(width: int) -> FoundRows:
-    """Nothing."""
-    return FoundRows((), np.empty((0, width), dtype=np.float32))
+def found_rows(collection: Collection, ids: Sequence[RowId], embeddings: Sequence[FloatVector]) -> FoundRows:
+    """Rows of what a database gave."""
+    for row_id, embedding in zip(ids, embeddings, strict=True):
+        if len(embedding) != collection.width:
+            raise InputError(
+                f"the embeddings of {collection.name} must have {collection.width} numbers each, got "
+                f"{len(embedding)} for the item {row_id!r}; correct or remove it there"
+            )
+    rows = np.asarray(embeddings, dtype=np.float32) if len(ids) else np.empty((0, collection.width), dtype=np.float32)
+    return FoundRows(ids, rows)
+
+
+def check_rows(collection: Collection, rows: FoundRows) -> FoundRows:
+    """The same; refused where an id is there twice, or an embedding isn't one."""
+    if rows.embeddings.shape != (len(rows.ids), collection.width):
+        raise InputError(
+            f"{collection.name} must give {len(rows.ids)} embeddings of {collection.width} numbers, one for each id, "
+            f"got an array of {rows.embeddings.shape}"
+        )
+    if len(set(rows.ids)) < len(rows.ids):
+        twice = next(row_id for row_id, n in Counter(rows.ids).items() if n > 1)
+        raise InputError(
+            f"the ids of {collection.name} must be unique, got {twice!r} more than once; name another as id=…, or "
+            "attach to a view with one row for each id"
+        )
+    is_finite = np.isfinite(rows.embeddings).all(axis=1)
+    if not is_finite.all():
+        raise InputError(
+            f"the embeddings of {collection.name} must be finite, got one that isn't for the item "
+            f"{rows.ids[int(np.argmin(is_finite))]!r}; correct or remove it there"
+        )
+    return rows

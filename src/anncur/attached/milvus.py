@@ -4,33 +4,38 @@
 
 It is only read: searched and queried, never loaded, indexed or written to. Milvus has one filter for all queries of a
 request, so that items that were seen are excluded by it where there is one query, and else left out of a longer
-answer."""
+answer. What it gives at once is limited: where more is asked for, it is asked again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from anncur.arrays import FloatMatrix
-from anncur.attached.base import COSINE, DISTANCE, PRODUCT, FoundRows, Names, RowId, Selection, no_rows
-from anncur.attached.milvus_filter import DYNAMIC, Field, MilvusFilter
+from anncur.attached.base import COSINE, DISTANCE, PRODUCT, FoundRows, Names, RowId, Selection, found_rows
+from anncur.attached.fields import check_named, in_order, item_of, metadata_names
+from anncur.attached.milvus_filter import DYNAMIC, LEAST, Field, MilvusFilter
+from anncur.attached.pool import as_compared, compared
+from anncur.attached.values import whole_ids
+from anncur.columns import INT64_MAX
 from anncur.databases.location import Location
 from anncur.databases.milvus import BOUNDED, MOST_FOUND, Milvus
-from anncur.errors import DatabaseError, InputError
+from anncur.errors import InputError
 from anncur.items import Item
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 METRICS = {"IP": PRODUCT, "COSINE": COSINE, "L2": DISTANCE}
-N_DRAWS = 40  # places of the collection that a sample is taken from
-LEAST_ID, MOST_ID = -(2**63), 2**63 - 1
+MOST_BYTES = 2**26  # of embeddings that are fetched unranked: Milvus gives answers of 100 MB at most
+AT_ONE_PLACE = 50  # rows of a sample that are beside each other
 
 T = TypeVar("T")
+Row: TypeAlias = tuple[RowId, Any]  # an id and an embedding
 
 
 class MilvusItems:
@@ -45,10 +50,13 @@ class MilvusItems:
         self._fields = {field["name"]: field for field in schema["fields"]}
         self._has_dynamic = bool(schema.get("enable_dynamic_field"))
         self._check_fields()
-        self._json, self._metadata = self._metadata_fields()
+        json_names = [name for name, field in self._fields.items() if _type_name(field) == "JSON"]
+        kinds = {name: _as_field(field).kinds for name, field in self._fields.items()}
+        self._json, self._metadata = metadata_names(names, kinds, json_names=json_names)
         own = {name: _as_field(self._fields[name]) for name in self._metadata}
         filled = self._json or (DYNAMIC if self._has_dynamic else None)
-        self._filter = MilvusFilter(own, filled, names.id)
+        others = frozenset(self._fields) - own.keys()
+        self._filter = MilvusFilter(own, filled, names.id, others, is_lite=not database.is_server)
         self._index = database.run(self._describe_index)
         self.metric = metric or METRICS[self._index["metric_type"]]
         if METRICS[self._index["metric_type"]] != self.metric:
@@ -77,15 +85,10 @@ class MilvusItems:
 
     def sample(self, n: int, *, seed: int) -> FoundRows:
         """From places all over the collection where ids are numbers; else the first rows that Milvus gives."""
-        starts = self._starts(np.random.default_rng(seed)) if self._has_numbers else [None]
-        rows: dict[RowId, Any] = {}
-        for start in starts:
-            where = self._any_id() if start is None else f"{self._names.id} >= {start}"
-            found = self._run(self._query, where, [self._names.embedding], min(MOST_FOUND, -(-n // len(starts))))
-            rows.update({row[self._names.id]: row[self._names.embedding] for row in found})
-        if not rows:
-            raise InputError(f"{self.name} must have at least one item, got none")
-        return FoundRows(list(rows), np.array(list(rows.values()), dtype=np.float32))
+        if self._has_numbers:
+            n_items = self._count_between(LEAST, INT64_MAX)
+            return self._rows(self._draw(LEAST, INT64_MAX, n_items, n=min(n, n_items)))
+        return self._rows(self._unranked(self._any_id(), n))
 
     def nearest(
         self,
@@ -96,16 +99,16 @@ class MilvusItems:
         selection: Selection,
         is_thorough: bool = False,
     ) -> list[FoundRows]:
-        n_gone = max(map(len, exclude), default=0)
-        conditions = [self._expression(selection)]
-        if len(points) == 1 and n_gone:
-            conditions.append(f"{self._names.id} not in {_listed(exclude[0])}")
-            n_gone = 0
-        where = " and ".join(f"({each})" for each in conditions if each)
-        n_asked = min(MOST_FOUND, n_best + n_gone)
-        found = self._run(self._search, points.astype(np.float32), where, n_asked, is_thorough)
+        if len(points) == 1:
+            return [self._rows(self._nearest(points, n_best, exclude[0], selection, is_thorough))]
+        n_seen = max(map(len, exclude), default=0)
+        if n_best + n_seen > MOST_FOUND:
+            alone = partial(self.nearest, selection=selection, is_thorough=is_thorough)
+            each = zip(points, exclude, strict=True)
+            return [rows for point, seen in each for rows in alone(point[None], n_best, exclude=[seen])]
+        found = self._run(self._search, points, self._where(selection), n_best + n_seen, is_thorough)
         both = zip(found, map(set, exclude), strict=True)
-        return [self._rows([row for row in rows if row[0] not in gone][:n_best]) for rows, gone in both]
+        return [self._rows([row for row in rows if row[0] not in seen][:n_best]) for rows, seen in both]
 
     def items(self, ids: Sequence[RowId]) -> list[Item]:
         wanted = list(dict.fromkeys(ids))
@@ -113,10 +116,38 @@ class MilvusItems:
         for start in range(0, len(wanted), MOST_FOUND):
             where = f"{self._names.id} in {_listed(wanted[start : start + MOST_FOUND])}"
             found.update({row[self._names.id]: row for row in self._run(self._query, where, self._item_fields(), None)})
-        gone = [one for one in ids if one not in found]
-        if gone:
-            raise DatabaseError(f"{self.name} no longer has the item {gone[0]!r}; it is being changed: search again")
-        return [self._item(found[one]) for one in ids]
+        return [self._item(row) for row in in_order(self.name, found, ids)]
+
+    def _nearest(
+        self, point: FloatMatrix, n_best: int, seen: Sequence[RowId], selection: Selection, is_thorough: bool
+    ) -> list[Row]:
+        """For one point: page by page, each without what came before."""
+        found: list[Row] = []
+        while len(found) < n_best:
+            n_asked = min(MOST_FOUND, n_best - len(found))
+            where = self._where(selection, [*seen, *(row_id for row_id, _ in found)])
+            (page,) = self._run(self._search, point, where, n_asked, is_thorough)
+            if len(page) < n_asked and is_thorough:  # some indexes can't be asked to look at everything
+                page = self._completed(page, point, where, n_asked)
+            found += page
+            if len(page) < n_asked:
+                break
+        return found
+
+    def _completed(self, page: list[Row], point: FloatMatrix, where: str, n_best: int) -> list[Row]:
+        """With what Milvus has besides, unranked; all of it in the order of the metric."""
+        n_more = max(n_best, MOST_BYTES // (4 * self.width))
+        rows = {**dict(self._unranked(where or self._any_id(), n_more)), **dict(page)}
+        if len(rows) == len(page):
+            return page
+        embeddings = np.array(list(rows.values()), dtype=np.float32)
+        order = np.argsort(-compared(as_compared(embeddings, self.metric)[None], point, self.metric)[0], kind="stable")
+        ids = list(rows)
+        return [(ids[place], rows[ids[place]]) for place in order[:n_best].tolist()]
+
+    def _where(self, selection: Selection, seen: Sequence[RowId] = ()) -> str:
+        unseen = f"{self._names.id} not in {_listed(seen)}" if seen else ""
+        return " and ".join(f"({each})" for each in (self._expression(selection), unseen) if each)
 
     def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         return self._database.run(partial(work, *arguments))
@@ -150,10 +181,10 @@ class MilvusItems:
 
     def _search(
         self, points: FloatMatrix, where: str, limit: int, is_thorough: bool, client: MilvusClient
-    ) -> list[list[tuple[RowId, Any]]]:
+    ) -> list[list[Row]]:
         found = client.search(
             self._collection,
-            data=list(points),
+            data=list(points.astype(np.float32)),
             filter=where,
             limit=limit,
             anns_field=self._names.embedding,
@@ -179,37 +210,39 @@ class MilvusItems:
             return f"{self._names.id} in {_listed(self._own_ids(selection.ids))}"
         return "" if selection.condition is None else self._filter.expression(selection.condition)
 
-    def _own_ids(self, ids: Sequence[str]) -> list[RowId]:
-        if not self._has_numbers:
-            return list(ids)
-        return [int(one) for one in ids if one.lstrip("-").isdigit()]
+    def _own_ids(self, ids: Sequence[str]) -> Sequence[RowId]:
+        return [one for one in whole_ids(ids) if one >= LEAST] if self._has_numbers else ids
 
     @property
     def _has_numbers(self) -> bool:
         return _type_name(self._fields[self._names.id]) == "INT64"
 
     def _any_id(self) -> str:
-        return f"{self._names.id} >= {LEAST_ID + 1}" if self._has_numbers else f'{self._names.id} >= ""'
+        return self._between(LEAST, INT64_MAX) if self._has_numbers else f'{self._names.id} >= ""'
 
-    def _starts(self, rng: np.random.Generator) -> list[int]:
-        """Ids between the first and the last one."""
-        first = self._run(self._query, self._any_id(), [self._names.id], 1)
-        if not first:
-            return [0]
-        low, high = int(first[0][self._names.id]), MOST_ID
-        last = low
-        while last < high:  # the last one, by halving
-            middle = last + (high - last + 1) // 2
-            if self._run(self._query, f"{self._names.id} >= {middle}", [self._names.id], 1):
-                last = middle
-            else:
-                high = middle - 1
-        return np.linspace(low, last, N_DRAWS, endpoint=False).astype(np.int64).tolist() if last > low else [low]
+    def _between(self, low: int, high: int) -> str:
+        return f"{self._names.id} >= {low} and {self._names.id} <= {high}"
 
-    def _rows(self, found: Sequence[tuple[RowId, Any]]) -> FoundRows:
-        if not found:
-            return no_rows(self.width)
-        return FoundRows([one for one, _ in found], np.array([vector for _, vector in found], dtype=np.float32))
+    def _count_between(self, low: int, high: int) -> int:
+        return int(self._run(self._query, self._between(low, high), ["count(*)"], None)[0]["count(*)"])
+
+    def _draw(self, low: int, high: int, n_items: int, *, n: int) -> list[Row]:
+        """Some of the rows with these ids, of each half in proportion to its items: ids may lie close together."""
+        if n <= AT_ONE_PLACE or n == n_items <= MOST_FOUND or low == high:
+            return self._unranked(self._between(low, high), n) if n else []
+        middle = (low + high) // 2
+        n_left = min(n_items, self._count_between(low, middle))
+        n_of_left = round(n * n_left / n_items)
+        left = self._draw(low, middle, n_left, n=n_of_left)
+        return left + self._draw(middle + 1, high, n_items - n_left, n=n - n_of_left)
+
+    def _unranked(self, where: str, n: int) -> list[Row]:
+        name = self._names
+        found = self._run(self._query, where, [name.embedding], min(n, MOST_FOUND))
+        return [(row[name.id], row[name.embedding]) for row in found]
+
+    def _rows(self, found: Sequence[Row]) -> FoundRows:
+        return found_rows(self, [row_id for row_id, _ in found], [embedding for _, embedding in found])
 
     def _item_fields(self) -> list[str]:
         own = self._names
@@ -217,37 +250,19 @@ class MilvusItems:
         return [*named, "*"] if self._has_dynamic and own.metadata is None else named
 
     def _item(self, row: dict[str, Any]) -> Item:
-        own = self._names
-        title = str(row.get(own.title) or "") if own.title else ""
-        stored = row.get(self._json) if self._json else {}
-        metadata = dict(json.loads(stored) if isinstance(stored, str) else stored or {})
-        left_out = {own.id, own.text, own.title, own.embedding, self._json}
-        metadata.update({name: value for name, value in row.items() if name not in left_out and value is not None})
-        return Item(str(row[own.id]), str(row.get(own.text) or ""), title, metadata)
+        stored = row.get(self._json) if self._json else None
+        if isinstance(stored, str | bytes):
+            row = {**row, str(self._json): json.loads(stored)}
+        return item_of(self.name, self._names, row, json_name=self._json)
 
     def _check_fields(self) -> None:
         own = self._names
-        several = own.metadata if isinstance(own.metadata, tuple) else (own.metadata,)
-        for name in filter(None, (own.id, own.embedding, own.text, own.title, *several)):
-            if name not in self._fields and (not self._has_dynamic or name in (own.id, own.embedding)):
-                there = ", ".join(self._fields)
-                raise InputError(f"{self.name} has no field {name!r}; it has {there}: name those to use")
+        check_named(self.name, own, self._fields, what="field", has_others=self._has_dynamic)
         if not self._fields[own.id].get("is_primary"):
             raise InputError(f"the field {own.id!r} of {self.name} must be its primary key; name that as id=…")
         if _type_name(self._fields[own.embedding]) != "FLOAT_VECTOR":
             found = _type_name(self._fields[own.embedding])
             raise InputError(f"the field {own.embedding!r} of {self.name} must be a FLOAT_VECTOR, got {found}")
-
-    def _metadata_fields(self) -> tuple[str | None, list[str]]:
-        """The field of JSON, if there is one, and the others."""
-        own, fields = self._names, self._fields
-        if isinstance(own.metadata, str) and own.metadata in fields and _type_name(fields[own.metadata]) == "JSON":
-            return own.metadata, []
-        if own.metadata is not None:
-            several = [own.metadata] if isinstance(own.metadata, str) else list(own.metadata)
-            return None, [name for name in several if name in fields]
-        others = [name for name in fields if name not in (own.id, own.text, own.title, own.embedding)]
-        return None, [name for name in others if _as_field(fields[name]).kinds]
 
 
 def _as_field(field: dict[str, Any]) -> Field:

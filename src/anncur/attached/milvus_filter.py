@@ -1,22 +1,28 @@
 """Filters as expressions of Milvus: the conditions of `filters.py` over fields of a collection.
 
-A field that the schema doesn't have is one of the dynamic field, or of a field of JSON that holds the metadata."""
+A field that the schema doesn't have is one of the dynamic field, or of a field of JSON that holds the metadata. A
+missing value meets no condition, so that `not` passes it, as everywhere. For Milvus a condition on it is unknown, and
+its negation too, so that conditions ask whether the value is there."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anncur.columns import Comparison, Value
+from anncur.attached.values import whole_comparison, whole_values
+from anncur.columns import INT64_MAX, INT64_MIN, Comparison, Value, sign_beside
 from anncur.errors import InputError
 from anncur.filters import Among, And, Condition, Exists, Not, Or, Within, fields_of
 
 ALL_KINDS = frozenset(("boolean", "number", "string"))
 NUMBERS, TEXTS, BOOLEANS = ("INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE"), ("VARCHAR",), ("BOOL",)
+LEAST = INT64_MIN + 1  # it reads a sign and then a number, which must be within int64 by itself
 DYNAMIC = "$meta"
 NOTHING = "{key} in []"
+KEYWORDS = {"and", "or", "not", "in", "like", "is", "null", "exists", "true", "false"}
+KEYWORDS |= {f"{kind}_contains{which}" for kind in ("array", "json") for which in ("", "_all", "_any")}
+KEYWORDS |= {"array_length", "text_match", "phrase_match"}
 
 
 @dataclass(frozen=True)
@@ -41,17 +47,22 @@ class Field:
 
 @dataclass(frozen=True)
 class MilvusFilter:
-    """Turns conditions into expressions; `json_field` holds metadata that have no field of their own."""
+    """Turns conditions into expressions; `json_field` holds metadata that have no field of their own.
+
+    `others` are fields of the schema that are no metadata: the dynamic field has none of their names."""
 
     fields: Mapping[str, Field]
     json_field: str | None
     key: str  # the primary key
+    others: frozenset[str] = frozenset()
+    is_lite: bool = False
 
     def check(self, condition: Condition) -> None:
         """Refuse fields that there aren't, and values of a kind that a field never has."""
         kinds: dict[str, frozenset[str]] = {name: field.kinds for name, field in self.fields.items()}
         if self.json_field is not None:
-            kinds.update({name: ALL_KINDS for name in fields_of(condition) if name not in kinds})
+            taken = {*kinds, *(self.others if self.json_field == DYNAMIC else ())}
+            kinds.update({name: ALL_KINDS for name in fields_of(condition) if name not in taken})
         condition.check(kinds)
         self.expression(condition)
 
@@ -68,11 +79,10 @@ class MilvusFilter:
             case Among(field, values):
                 return self._among(field, values)
             case Within(field, comparisons):
-                name = self._name(field)
                 if self._is_array(field):
                     raise InputError(f"Milvus can't compare the values of the list {field!r}; filter by '=' or 'in'")
-                whole = self._is_whole(field)
-                compared = " and ".join(f"{name} {_whole(each) if whole else _compared(each)}" for each in comparisons)
+                name = self._name(field)
+                compared = " and ".join(f"{name} {self._compared(field, each)}" for each in comparisons)
                 return self._where_it_is(field, compared)
         raise AssertionError(f"no expression for {type(condition).__name__}")
 
@@ -85,23 +95,43 @@ class MilvusFilter:
             return f"exists {self._name(field)}"
         return f"{field} is not null" if self.fields[field].is_nullable else f"not ({self._nothing})"
 
-    def _among(self, field: str, values: tuple[Value, ...]) -> str:
-        if self._is_whole(field):
-            values = tuple(value for value in values if float(value.value).is_integer())
-        if not values:
+    def _among(self, field: str, values: Sequence[Value]) -> str:
+        literals = self._literals(field, values)
+        if not literals:
             return self._nothing
-        listed = f"[{', '.join(map(_literal, values))}]"
+        name, listed = self._name(field), f"[{', '.join(literals)}]"
         if self._is_array(field):
-            return f"array_contains_any({field}, {listed})"
-        name = self._name(field)
+            return self._where_it_is(field, f"array_contains_any({name}, {listed})")
         if field in self.fields:
-            return f"{name} in {listed}"
-        single = " or ".join(f"{name} == {_literal(value)}" for value in values)  # milvus-lite knows no `in` of JSON
+            return self._where_it_is(field, f"{name} in {listed}")
+        single = " or ".join(f"{name} == {literal}" for literal in literals)  # milvus-lite knows no `in` of JSON
+        if self.is_lite and name.startswith(DYNAMIC):  # nor lists of the dynamic field, but by a plain name
+            return self._where_it_is(field, single)
         return self._where_it_is(field, f"{single} or json_contains_any({name}, {listed})")
 
+    def _literals(self, field: str, values: Sequence[Value]) -> list[str]:
+        """Those that the field can have; all of one type, if it has one."""
+        if self._is_whole(field):
+            return list(map(str, whole_values(values, least=LEAST)))
+        if self._is_fraction(field):
+            return [json.dumps(float(value.value)) for value in values if float(value.value) == value.value]
+        return list(map(_literal, values))
+
+    def _compared(self, field: str, comparison: Comparison) -> str:
+        """A sign and a bound, of the field's own type if it has one."""
+        sign, bound = comparison.operator, comparison.bound.value
+        if self._is_whole(field):
+            sign, whole = whole_comparison(comparison, least=LEAST)
+            return f"{sign} {whole}"
+        if self._is_fraction(field) and not isinstance(bound, str):
+            return f"{sign_beside(sign, bound, held=float(bound))} {json.dumps(float(bound))}"
+        return f"{sign} {_literal(comparison.bound)}"
+
     def _where_it_is(self, field: str, expression: str) -> str:
-        """False for items without a field of JSON: milvus-lite takes that for unknown, and its negation too."""
-        return expression if field in self.fields else f"(({self._exists(field)}) and ({expression}))"
+        """False for items without the field."""
+        if field in self.fields and not self.fields[field].is_nullable:
+            return expression
+        return f"(({self._exists(field)}) and ({expression}))"
 
     def _is_array(self, field: str) -> bool:
         return field in self.fields and bool(self.fields[field].element)
@@ -111,27 +141,23 @@ class MilvusFilter:
         known = self.fields.get(field)
         return known is not None and (known.element or known.type).startswith("INT")
 
+    def _is_fraction(self, field: str) -> bool:
+        return field in self.fields and "number" in self.fields[field].kinds and not self._is_whole(field)
+
     def _name(self, field: str) -> str:
-        """In expressions; a list of the dynamic field is only found by its plain name."""
-        if field in self.fields or (self.json_field == DYNAMIC and field.isidentifier() and field.isascii()):
+        """In expressions; milvus-lite finds lists of the dynamic field by a plain name alone."""
+        is_plain = field.isidentifier() and field.isascii() and field.lower() not in KEYWORDS
+        if field in self.fields or (self.json_field == DYNAMIC and is_plain):
             return field
         return f"{self.json_field}[{json.dumps(field)}]"
 
 
-def _compared(comparison: Comparison) -> str:
-    return f"{comparison.operator} {_literal(comparison.bound)}"
-
-
-def _whole(comparison: Comparison) -> str:
-    """The same for whole numbers: above 7.5 is above 7, and below it is at most 7."""
-    bound = comparison.bound.value
-    if not isinstance(bound, float) or bound.is_integer():
-        return _compared(comparison)
-    return f"{'>' if comparison.operator.startswith('>') else '<='} {math.floor(bound)}"
-
-
 def _literal(value: Value) -> str:
+    plain = value.value
     if value.kind == "boolean":
-        return "true" if value.value else "false"
-    is_whole = isinstance(value.value, float) and value.value.is_integer()
-    return json.dumps(int(value.value) if is_whole else value.value, ensure_ascii=False)
+        return "true" if plain else "false"
+    if isinstance(plain, str):
+        return json.dumps(plain, ensure_ascii=False)
+    if not LEAST <= plain <= INT64_MAX:
+        return json.dumps(float(plain))
+    return json.dumps(int(plain) if plain == int(plain) else plain)

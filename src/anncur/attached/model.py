@@ -16,9 +16,9 @@ import numpy as np
 
 from anncur.arrays import NO_POSITIONS, FloatMatrix, FloatVector, Positions, Selector
 from anncur.attached.base import DISTANCE, FoundRows
-from anncur.attached.pool import Pool, as_compared
+from anncur.attached.pool import Pool, as_compared, compared
 from anncur.candidates import Candidates
-from anncur.factors.items import MOST_EMBEDDING_COMPONENTS, ItemModel, gram, mean_square, noise_of
+from anncur.factors.items import EmbeddingBasis, ItemModel, in_components, most_variance, noise_of
 from anncur.item_scores import HeldScores
 from anncur.items import Item, Query
 from anncur.ranking import top_k
@@ -42,31 +42,33 @@ class Basis:
     """Embeddings centred and in principal components, with a mean variance of 1, and back."""
 
     sample: FloatMatrix  # (n_sampled, width), as compared
-    mean: FloatVector  # (width,)
-    components: FloatMatrix  # (width, n_components), times the scale
+    embeddings: EmbeddingBasis
 
     @classmethod
     def fit(cls, sample: FoundRows, metric: str) -> Basis:
         """To some of the items."""
         rows = as_compared(sample.embeddings, metric)
-        centred = rows - rows.mean(axis=0)
-        components = np.linalg.eigh(gram(centred))[1][:, -MOST_EMBEDDING_COMPONENTS:].astype(np.float32)
-        scale = 1 / np.sqrt(mean_square(centred @ components) or 1.0)
-        return cls(rows, rows.mean(axis=0), (scale * components).astype(np.float32))
+        return cls(rows, EmbeddingBasis.fit(rows, 1.0))
+
+    @property
+    def n_components(self) -> int:
+        components = self.embeddings.components
+        return int(self.sample.shape[1] if components is None else components.shape[1])
 
     def scaled(self, variance: float) -> Basis:
         """The same with another mean variance."""
-        return replace(self, components=np.float32(np.sqrt(variance)) * self.components)
+        factor = self.embeddings.factor * float(np.sqrt(variance))
+        return replace(self, embeddings=replace(self.embeddings, factor=factor))
 
     def apply(self, embeddings: FloatMatrix) -> FloatMatrix:
         """(…, width) to (…, n_components)."""
-        vectors: FloatMatrix = (embeddings - self.mean) @ self.components
-        return vectors
+        return self.embeddings.apply(embeddings)
 
     def back(self, query_vectors: FloatMatrix) -> FloatMatrix:
         """What embeddings are multiplied with where their vectors are multiplied with these, but for a constant."""
-        points: FloatMatrix = query_vectors.astype(np.float32) @ self.components.T
-        return points
+        components = self.embeddings.components
+        scaled: FloatMatrix = query_vectors.astype(np.float32) * np.float32(self.embeddings.factor)
+        return in_components(scaled, None if components is None else components.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +84,11 @@ class Comparison:
     def of(cls, pool: Pool, metric: str, embeddings: FloatMatrix, basis: Basis) -> Comparison:
         """With the scale of a sample."""
         queries = as_compared(embeddings, metric)
-        return cls(pool, metric, queries, Scale.of(_compared(basis.sample[None], queries, metric)))
+        return cls(pool, metric, queries, Scale.of(compared(basis.sample[None], queries, metric)))
 
     def at(self, positions: Positions) -> FloatMatrix:
-        compared = _compared(self.pool.embeddings(positions), self.embeddings, self.metric)
-        return self.scale.features(compared)[:, :1]
+        found = compared(self.pool.embeddings(positions), self.embeddings, self.metric)
+        return self.scale.features(found)[:, :1]
 
     def of_items(self, items: Selector) -> FloatMatrix:
         raise AssertionError("a collection is never listed")
@@ -110,7 +112,7 @@ class PooledVectors(ExactVectors):
     """Vectors of the items in a pool; a ranking is of all items of the collection, which come into the pool."""
 
     def __init__(self, pool: Pool, basis: Basis) -> None:
-        super().__init__(np.empty((0, basis.components.shape[1]), dtype=np.float32))
+        super().__init__(np.empty((0, basis.n_components), dtype=np.float32))
         self._pool = pool
         self._basis = basis
 
@@ -158,7 +160,7 @@ class AttachedModel(PosteriorModel):
 
     def item_model(self, settings: PosteriorSettings) -> ItemModel:
         basis = self._basis.scaled(settings.embedding_share)
-        most = float(np.square(basis.apply(basis.sample)).sum(axis=1).max(initial=0.0))
+        most = most_variance(basis.apply(basis.sample))
         return ItemModel(NO_OFFSETS, PooledVectors(self._pool, basis), noise_of(settings.noise_share, 1.0), most)
 
     def engine_index(self, settings: PosteriorSettings) -> None:
@@ -210,15 +212,6 @@ class _Unlisted:
 
     def item_vectors(self) -> FloatMatrix:
         return np.empty((0, 1), dtype=np.float32)
-
-
-def _compared(rows: FloatMatrix, queries: FloatMatrix, metric: str) -> FloatMatrix:
-    """Products, or squared distances below zero, of rows (n_queries or 1, n, width); (n_queries, n)."""
-    products: FloatMatrix = (rows @ queries[..., None])[..., 0]
-    if metric != DISTANCE:
-        return products
-    distances: FloatMatrix = 2 * products - np.square(rows).sum(axis=-1) - np.square(queries).sum(axis=1, keepdims=True)
-    return distances
 
 
 def _only(means: Additive, row: int) -> Additive:

@@ -11,7 +11,7 @@ from typing import NoReturn
 import numpy as np
 
 from anncur.arrays import NO_POSITIONS, FloatMatrix, Positions
-from anncur.attached.base import COSINE, Collection, FoundRows, RowId, Selection
+from anncur.attached.base import COSINE, DISTANCE, Collection, FoundRows, RowId, Selection, check_rows
 from anncur.errors import DatabaseError
 from anncur.items import Item
 
@@ -41,13 +41,13 @@ class Pool:
 
     def nearest(self, points: FloatMatrix, n_best: int, exclude: Sequence[Positions]) -> list[Positions]:
         """For each point the positions of the rows that the database puts first, best first."""
-        gone = [[self._ids[place] for place in (row - self._first).tolist()] for row in exclude]
-        wanted = [min(n_best, self.n_items - len(row)) for row in gone]
-        found = self._collection.nearest(points, n_best, exclude=gone, selection=self._selection)
+        seen = [[self._ids[place] for place in (row - self._first).tolist()] for row in exclude]
+        wanted = [min(n_best, self.n_items - len(row)) for row in seen]
+        found = self._collection.nearest(points, n_best, exclude=seen, selection=self._selection)
         for place, (rows, n_wanted) in enumerate(zip(found, wanted, strict=True)):
             if len(rows.ids) < n_wanted:
-                found[place] = self._thorough(points[place : place + 1], n_best, gone[place], n_wanted)
-        return [self._add(rows) for rows in found]
+                found[place] = self._thorough(points[place : place + 1], n_best, seen[place], n_wanted)
+        return [self._add(check_rows(self._collection, rows)) for rows in found]
 
     def embeddings(self, positions: Positions) -> FloatMatrix:
         """(…, width); of unit length where the collection compares directions."""
@@ -62,9 +62,9 @@ class Pool:
             self._items.update(zip(new, fetched, strict=True))
         return [self._items[place] for place in places]
 
-    def _thorough(self, point: FloatMatrix, n_best: int, gone: Sequence[RowId], n_wanted: int) -> FoundRows:
+    def _thorough(self, point: FloatMatrix, n_best: int, seen: Sequence[RowId], n_wanted: int) -> FoundRows:
         """Ask again; an error where the database has lost items since they were counted."""
-        (rows,) = self._collection.nearest(point, n_best, exclude=[gone], selection=self._selection, is_thorough=True)
+        (rows,) = self._collection.nearest(point, n_best, exclude=[seen], selection=self._selection, is_thorough=True)
         if len(rows.ids) < n_wanted:
             raise DatabaseError(
                 f"{self._collection.name} gave {len(rows.ids)} items where there should be {n_wanted} more; if it is "
@@ -120,6 +120,15 @@ def as_compared(embeddings: FloatMatrix, metric: str) -> FloatMatrix:
     lengths = np.linalg.norm(embeddings, axis=-1, keepdims=True)
     scaled: FloatMatrix = embeddings / np.where(lengths > 0, lengths, 1.0)
     return scaled
+
+
+def compared(rows: FloatMatrix, queries: FloatMatrix, metric: str) -> FloatMatrix:
+    """Products, or squared distances below zero, of rows (n_queries or 1, n, width); (n_queries, n)."""
+    products: FloatMatrix = (rows @ queries[..., None])[..., 0]
+    if metric != DISTANCE:
+        return products
+    distances: FloatMatrix = 2 * products - np.square(rows).sum(axis=-1) - np.square(queries).sum(axis=1, keepdims=True)
+    return distances
 
 
 def _not_listed() -> NoReturn:
