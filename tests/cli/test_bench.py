@@ -202,6 +202,7 @@ def test_a_gzipped_file_of_rows_is_reported_too(run: Run) -> None:
         (["run", *OWN, *SMALL, "--experiment", "heatmap"], "no experiment 'heatmap'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
         (["run", *OWN[1:]], "name the corpus too"),
+        (["run", *OWN[:1], *OWN[3:]], "--queries must name a file of queries"),
         (["run", *OWN, "--tests", "40"], "40 queries leave none for anchors beside 40 tests; take fewer tests"),
         (["run", *OWN, "--items", "50"], "needs more items than the smallest budget, 50, got 50"),
         (["reproduce", *OWN, "--item-anchors", "-1"], "item_anchors must be at least 0"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from anncur.scores import ScoreMatrix, ScoreSpec
 MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
 MOST_PILOT_QUERIES, LEAST_PILOT_QUERIES = 120, 12
 WARM_UP_PAIRS = 32
+N_TIMED = 3  # requests of each size, of which the median counts: one may be slow by chance
+LEAST_SHARE = 0.1  # of a large request's time, which its pairs take: less can't be told from noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +143,21 @@ class RequestTime:
         """Seconds of a pair in requests as large as the one that was timed."""
         return self.latency / WARM_UP_PAIRS + self.seconds_per_pair
 
+    def within(self, pace: float) -> RequestTime:
+        """The same, bounded by the seconds of a pair among very many: a pair takes no more than these, and no less than
+        half of them, where the other half is the latency of their requests."""
+        of_pair = min(max(self.seconds_per_pair, pace / 2), pace)
+        return RequestTime(max(0.0, self.latency + self.seconds_per_pair - of_pair), of_pair)
+
 
 def time_requests(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> RequestTime:
-    """Measured with a request of one pair and one of some pairs, after one that doesn't count."""
+    """Measured with some requests of one pair and some of several pairs, after one that doesn't count."""
     few = Corpus(items[:WARM_UP_PAIRS])
     score_again(scorer, query, few, np.arange(1))
-    one, all_of_them = (_request_seconds(scorer, query, few, n_pairs) for n_pairs in (1, len(few)))
-    of_pair = max(0.0, all_of_them - one) / (len(few) - 1) if len(few) > 1 else one
+    one, several = (
+        median(_request_seconds(scorer, query, few, n_pairs) for _ in range(N_TIMED)) for n_pairs in (1, len(few))
+    )
+    of_pair = max((several - one) / (len(few) - 1), LEAST_SHARE * several / len(few)) if len(few) > 1 else one
     return RequestTime(max(0.0, one - of_pair), of_pair)
 
 
