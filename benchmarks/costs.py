@@ -64,7 +64,7 @@ def make_sections(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[
         at_k = [numbers(row) for row in some if row.cell.k in (None, options.k)]
         found = reckon(at_k, terms)
         if found is not None:
-            name = f"{world} with {scorer}, {distinct(some, 'n_items')[-1]:,} items"
+            name = f"{world}, scored by {scorer}, {distinct(some, 'n_items')[-1]:,} items"
             yield recommendation_section(name, found, options.out / "figures")
             yield costs_section(name, found, [], options.out / "figures")
 

@@ -143,9 +143,14 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
 
 def test_the_report_begins_with_a_recommendation_in_the_terms_of_the_user(run: Run) -> None:
     terms = ["--price", "4", "--latency-ms", "50", "--pair-ms", "3", "--queries-served", "2000"]
-    run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
+    made, _ = run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
     page = Path("out/report.md").read_text()
-    assert page.startswith("# What to use for corpus with bench_scorer:score")
+    assert page.startswith("# Recommendation: corpus, scored by bench_scorer:score")
+    (recommended,) = made["recommendations"]
+    assert f"**{recommended['sentence']}**" in page
+    shown = CliRunner().invoke(app, ["bench", "report", "out/rows.jsonl", "--out", "again", *terms]).stdout
+    assert f"{recommended['data']}: {recommended['sentence']}" in shown
+    assert all(command in shown for command in recommended["commands"])
     assert "your scorer, 50 ms + 3 ms per pair | a GPU" in page
     assert "$4 per 1,000 pairs" in page
     run("report", "out/rows.jsonl", "--out", "again")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit
+from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit, rounded_up
 from anncur.evaluation.plots import COLOURS, MARKERS, Style, new_panels
 from anncur.evaluation.recommendation import Reckoning
 from anncur.planning.plot import DASHES, OURS
@@ -46,8 +46,8 @@ def draw_total_cost(found: Reckoning) -> Figure:
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     _name_costs(axes, found.unit)
     axes.set_xlabel("queries served")
-    axes.set_ylabel("time in all" if found.unit.name == SECONDS else f"{found.unit.name} in all")
-    axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, all in all")
+    axes.set_ylabel("time in total" if found.unit.name == SECONDS else f"{found.unit.name} in total")
+    axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, in total")
     axes.grid(alpha=0.3)
     _add_legend(figure, axes)
     return figure
@@ -129,7 +129,8 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
         axes.axvline(stage.n_queries, color="#666666", linewidth=0.8, linestyle=":")
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
         line = stage.offer.line
-        text = f"{line.anchors if line.is_default else line.name}:\ncheapest from\n{stage.n_queries:,} queries on"
+        name = line.anchors if line.is_default else line.name
+        text = f"{name}:\ncheapest from\n{rounded_up(stage.n_queries):,} queries on"
         axes.annotate(text, place, xytext=(8, -38), textcoords="offset points", fontsize=9, zorder=6)
     if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)

@@ -102,7 +102,7 @@ th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; 
 {% for section in sections %}
 {% set level = "h1" if loop.first else "h2" %}
 <{{ level }}>{{ section.title }}</{{ level }}>
-{% if section.answer %}<p class="answer">{{ section.answer }}</p>{% endif +%}
+{% if section.answer %}<p class="answer">{{ section.answer | marked }}</p>{% endif +%}
 {% for exhibit in section.exhibits %}
 {% if exhibit.heading %}<h3>{{ exhibit.heading }}</h3>{% endif +%}
 {% if exhibit.lead %}<p>{{ exhibit.lead | marked }}</p>{% endif +%}
