@@ -5,6 +5,7 @@ the scorer's pace."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,11 +44,12 @@ class SampledCorpus:
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Items and queries to score, and the positions of the items in their corpus."""
+    """Items and queries to score, the positions of the items in their corpus, and about how long a pair takes."""
 
     items: list[Item]
     positions: Positions
     queries: list[Query]
+    seconds_per_pair: float = 0.0
 
 
 def sample_corpus(items: Iterable[ItemLike], rng: np.random.Generator) -> SampledCorpus:
@@ -70,13 +72,21 @@ def sample_corpus(items: Iterable[ItemLike], rng: np.random.Generator) -> Sample
 
 
 def choose_pilot(
-    scorer: GuardedScorer, corpus: SampledCorpus, queries: Sequence[Query], *, seconds: float, rng: np.random.Generator
+    scorer: GuardedScorer,
+    corpus: SampledCorpus,
+    queries: Sequence[Query],
+    *,
+    seconds: float,
+    most_pairs: float = math.inf,
+    rng: np.random.Generator,
 ) -> Pilot:
-    """As many items and queries as `seconds` allow, at the pace of a few pairs that are scored now."""
+    """As many items and queries as `seconds` allow, at the pace of a few pairs that are scored now, and as the cap on
+    spend does."""
     drawn = [queries[position] for position in rng.permutation(len(queries))[:MOST_PILOT_QUERIES]]
     pace = seconds_per_pair(scorer, corpus.items, drawn[0])
-    n_items, n_queries = _pilot_size(seconds / max(pace, 1e-9), len(corpus.items), len(drawn))
-    return Pilot(corpus.items[:n_items], corpus.positions[:n_items], drawn[:n_queries])
+    n_pairs = min(seconds / max(pace, 1e-9), scorer.calls_left, most_pairs)
+    n_items, n_queries = _pilot_size(n_pairs, len(corpus.items), len(drawn))
+    return Pilot(corpus.items[:n_items], corpus.positions[:n_items], drawn[:n_queries], pace)
 
 
 def fit_retrievers(retrievers: Mapping[str, Retriever], pilot: Pilot, *, n_items: int) -> dict[str, Retriever]:
@@ -171,7 +181,9 @@ def _pilot_size(n_pairs: float, n_items: int, n_queries: int) -> tuple[int, int]
     """As many items and queries as the time allows, in the proportion of the most of them."""
     shrink = min(1.0, (n_pairs / (n_items * n_queries)) ** 0.5)
     least_items, least_queries = min(n_items, LEAST_PILOT_ITEMS), min(n_queries, LEAST_PILOT_QUERIES)
-    return max(least_items, int(shrink * n_items)), max(least_queries, int(shrink * n_queries))
+    chosen = max(least_queries, int(shrink * n_queries))
+    n_items = max(least_items, int(min(n_items, n_pairs / chosen)))  # fewer, where there are no fewer queries
+    return n_items, max(least_queries, int(min(chosen, n_pairs / n_items)))
 
 
 def _of_pilot(retriever: Retriever, pilot: Pilot, n_items: int) -> Retriever:
