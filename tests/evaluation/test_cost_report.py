@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anncur.evaluation.cost_plots import best_curve
+from anncur.evaluation.cost_plots import best_curve, draw_total_cost
 from anncur.evaluation.cost_report import (
     break_even_table,
     compare,
@@ -131,6 +131,27 @@ def test_a_comparison_tells_for_how_many_queries(
     first, second = (Offer(make_line(point), point, *costs) for costs in (ours, theirs))
     assert compare(first, second) == shown
     assert compare(first, first) == ""
+
+
+def test_labels_of_stages_that_are_near_each_other_do_not_overlap() -> None:
+    measured = {
+        "posterior, no anchor queries": {120: 0.5, 250: 0.7, 500: 0.9},
+        "posterior, 10 anchor queries": {120: 0.7, 250: 0.9, 500: 0.95},
+        "posterior, 40 anchor queries": {120: 0.9, 250: 0.95, 500: 0.98},
+    }
+    found = reckon([*make_rows(measured), pace_row(0.0, 0.001)])
+    assert found is not None
+    figure = draw_total_cost(found)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 2
+    assert not boxes[0].overlaps(boxes[1])
+
+
+def test_wide_tables_scroll_by_themselves_on_a_small_screen(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert '<meta name="viewport" content="width=device-width' in page
+    assert page.count('<div class="scroll" tabindex="0"><table>') == page.count("<table") > 0
 
 
 def test_the_best_curve_has_no_point_that_another_one_beats() -> None:
