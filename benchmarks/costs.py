@@ -41,7 +41,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--experiment", help="only its rows (default: all)")
     parser.add_argument("--without", action="append", default=[], help="a regular expression; may be repeated")
     parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--price", type=float, help="of 1,000 pairs, in dollars")
+    parser.add_argument("--price", type=float, help="price of 1,000 pairs, in dollars")
     parser.add_argument("--latency-ms", type=float)
     parser.add_argument("--pair-ms", type=float)
     parser.add_argument("--queries-served", type=int)
