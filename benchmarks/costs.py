@@ -41,7 +41,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--experiment", help="only its rows (default: all)")
     parser.add_argument("--without", action="append", default=[], help="a regular expression; may be repeated")
     parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--price", type=float, help="of 1,000 pairs, in dollars")
+    parser.add_argument("--price", type=float, help="price of 1,000 pairs, in dollars")
     parser.add_argument("--latency-ms", type=float)
     parser.add_argument("--pair-ms", type=float)
     parser.add_argument("--queries-served", type=int)
@@ -64,7 +64,7 @@ def make_sections(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[
         at_k = [numbers(row) for row in some if row.cell.k in (None, options.k)]
         found = reckon(at_k, terms)
         if found is not None:
-            name = f"{world} with {scorer}, {distinct(some, 'n_items')[-1]:,} items"
+            name = f"{world}, scored by {scorer}, {distinct(some, 'n_items')[-1]:,} items"
             yield recommendation_section(name, found, options.out / "figures")
             yield costs_section(name, found, [], options.out / "figures")
 

@@ -143,9 +143,14 @@ def test_a_report_is_written_from_rows_of_several_files(run: Run) -> None:
 
 def test_the_report_begins_with_a_recommendation_in_the_terms_of_the_user(run: Run) -> None:
     terms = ["--price", "4", "--latency-ms", "50", "--pair-ms", "3", "--queries-served", "2000"]
-    run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
+    made, _ = run("run", *OWN, *SMALL, *terms, "--experiment", "scoreboard")
     page = Path("out/report.md").read_text()
-    assert page.startswith("# What to use for corpus with bench_scorer:score")
+    assert page.startswith("# Recommendation: corpus, scored by bench_scorer:score")
+    (recommended,) = made["recommendations"]
+    assert f"**{recommended['sentence']}**" in page
+    shown = CliRunner().invoke(app, ["bench", "report", "out/rows.jsonl", "--out", "again", *terms]).stdout
+    assert f"{recommended['data']}: {recommended['sentence']}" in shown
+    assert all(command in shown for command in recommended["commands"])
     assert "your scorer, 50 ms + 3 ms per pair | a GPU" in page
     assert "$4 per 1,000 pairs" in page
     run("report", "out/rows.jsonl", "--out", "again")
@@ -202,6 +207,7 @@ def test_a_gzipped_file_of_rows_is_reported_too(run: Run) -> None:
         (["run", *OWN, *SMALL, "--experiment", "heatmap"], "no experiment 'heatmap'"),
         (["run", *OWN, "--retriever", "magic"], "no retriever 'magic'"),
         (["run", *OWN[1:]], "name the corpus too"),
+        (["run", *OWN[:1], *OWN[3:]], "--queries must name a file of queries"),
         (["run", *OWN, "--tests", "40"], "40 queries leave none for anchors beside 40 tests; take fewer tests"),
         (["run", *OWN, "--items", "50"], "needs more items than the smallest budget, 50, got 50"),
         (["reproduce", *OWN, "--item-anchors", "-1"], "item_anchors must be at least 0"),

@@ -114,7 +114,26 @@ def test_a_plan_shows_the_same_of_its_pilot(folder: str) -> None:
     assert {row["method"] for row in made["suitability"]["recalls"]} == {"posterior", "anncur", "rerank bm25"}
     shown = run("plan", *FILES).stdout
     assert "principal components of the anchor scores of the pilot" in shown
+    assert "The same pilot with 9 anchor queries, for other k and budgets" in " ".join(shown.split())
     assert "top 50" in shown
+
+
+def test_a_plan_heads_its_columns_with_the_pairs_that_were_scored(folder: str) -> None:
+    shown = run("plan", *FILES).stdout
+    (header,) = (line for line in shown.splitlines() if "pairs scored" in line)
+    assert [cell.strip() for cell in header.strip("┃").split("┃")[1:]] == ["10 (8%)", "12 (10%)", "24 (20%)"]
+
+
+def test_a_plan_says_what_its_pilot_costs_before_it_scores(folder: str) -> None:
+    first, *_ = run("plan", *FILES, "--price", "2").stderr.splitlines()
+    assert first == "The pilot scores 1,680 pairs, about 1 s, for $3.36; cap it with --max-calls"
+    first, *_ = run("plan", *FILES, "--price", "2", "--json").stderr.splitlines()
+    assert json.loads(first)["pilot"]["n_pairs"] == 1680
+
+
+def test_a_plan_for_a_cluster_rounds_its_times(folder: str) -> None:
+    shown = " ".join(run("plan", *FILES, "--cluster", "--load-seconds", "0.000298").stdout.split())
+    assert "after less than 0.01 s to load the scorer (simulated)" in shown
 
 
 def test_a_plan_shows_how_far_each_number_of_anchor_queries_gets_and_what_it_costs(folder: str) -> None:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from anncur.evaluation.cost_plots import best_curve
-from anncur.evaluation.cost_report import break_even_table, compare, cost_sections, last_board, pairs_table
+from anncur.evaluation.cost_plots import best_curve, draw_total_cost
+from anncur.evaluation.cost_report import (
+    break_even_table,
+    compare,
+    cost_sections,
+    last_board,
+    pairs_table,
+    recommendations,
+)
 from anncur.evaluation.costs import Offer, Point, in_pairs
 from anncur.evaluation.recommendation import Terms, reckon
 from anncur.evaluation.report import write_report
@@ -36,9 +43,39 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_begins_with_the_recommendation(folder: Path) -> None:
     lines = (folder / "report.md").read_text().splitlines()
-    assert lines[0] == "# What to use for toy with judge"
-    assert lines[2].startswith("**Search with posterior, 100 anchor queries and a budget of 50 pairs")
-    assert '<p class="answer">Search with posterior, 100' in (folder / "report.html").read_text()
+    assert lines[0] == "# Recommendation: toy, scored by judge"
+    used = "Use adaptive search ({}, the default) with 100 anchor queries and a budget of 50 pairs"
+    assert lines[2].startswith(f"**{used.format('`posterior`')}")
+    assert f'<p class="answer">{used.format("<code>posterior</code>")}' in (folder / "report.html").read_text()
+
+
+def test_the_page_has_the_commands_that_follow(folder: Path) -> None:
+    page = (folder / "report.md").read_text()
+    build = (
+        "anncur build CORPUS --scorer judge --queries QUERIES --n-anchor-queries 100 --retriever bm25 --out my.anncur"
+    )
+    assert f'- `{build}`\n- `anncur search my.anncur "a query" --budget 50`\n' in page
+
+
+@pytest.mark.parametrize(
+    ("measured", "commands"),
+    [
+        (
+            {"rerank bm25": {50: 0.9}},
+            ["build CORPUS --scorer judge --retriever bm25 --out my.anncur", "--method rerank --budget 50"],
+        ),
+        (
+            {"rerank bm25": {50: 0.1}},
+            ["build CORPUS --scorer judge --out my.anncur", "--method exhaustive --budget 1000"],
+        ),
+        ({"ADACUR from bm25": {50: 0.9}}, []),
+    ],
+)
+def test_commands_are_those_of_what_is_recommended(measured: dict[str, dict[int, float]], commands: list[str]) -> None:
+    (found,) = recommendations([*make_rows(measured), pace_row(0.01, 0.001)], Terms(n_queries=10**6))
+    assert [wanted in command for wanted, command in zip(commands, found.commands, strict=True)] == [True] * len(
+        commands
+    )
 
 
 def test_the_page_has_seconds_of_all_cost_models_and_dollars(folder: Path) -> None:
@@ -62,7 +99,7 @@ def test_pairs_are_those_that_each_recall_takes() -> None:
     found = reckon(ROWS)
     assert found is not None
     table = {row[0]: row[1:] for row in pairs_table(found).rows}
-    assert table["posterior, 100 anchor queries"] == ["100,000", "50", "50", "108"]
+    assert table["posterior, 100 anchor queries"] == ["100,000", "≤ 50", "≤ 50", "110"]
     assert table["ANNCUR, 100 anchor queries"] == ["100,000", "-", "-", "-"]
     assert table["scoring everything"] == ["0", "1,000", "1,000", "1,000"]
 
@@ -94,6 +131,27 @@ def test_a_comparison_tells_for_how_many_queries(
     first, second = (Offer(make_line(point), point, *costs) for costs in (ours, theirs))
     assert compare(first, second) == shown
     assert compare(first, first) == ""
+
+
+def test_labels_of_stages_that_are_near_each_other_do_not_overlap() -> None:
+    measured = {
+        "posterior, no anchor queries": {120: 0.5, 250: 0.7, 500: 0.9},
+        "posterior, 10 anchor queries": {120: 0.7, 250: 0.9, 500: 0.95},
+        "posterior, 40 anchor queries": {120: 0.9, 250: 0.95, 500: 0.98},
+    }
+    found = reckon([*make_rows(measured), pace_row(0.0, 0.001)])
+    assert found is not None
+    figure = draw_total_cost(found)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 2
+    assert not boxes[0].overlaps(boxes[1])
+
+
+def test_wide_tables_scroll_by_themselves_on_a_small_screen(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert '<meta name="viewport" content="width=device-width' in page
+    assert page.count('<div class="scroll" tabindex="0"><table>') == page.count("<table") > 0
 
 
 def test_the_best_curve_has_no_point_that_another_one_beats() -> None:

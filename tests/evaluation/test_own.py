@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import anncur
 from anncur.errors import InputError
+from anncur.evaluation import own
 from anncur.evaluation.own import (
     Cost,
     OwnData,
@@ -18,11 +20,15 @@ from anncur.evaluation.own import (
     draw_queries,
     fit_sizes,
     own_world,
+    read_own,
     sample_world,
     timed_once,
 )
 from anncur.evaluation.study import QUICK
 from anncur.evaluation.worlds import ScoredWorld, split_by_group
+from anncur.planning import pilot
+from anncur.planning.pilot import RequestTime
+from anncur.scorers.guard import GuardedScorer
 from anncur.scorers.loading import load_scorer
 from worlds import CountingScorer, World, low_rank_scores
 
@@ -44,7 +50,7 @@ def test_every_pair_is_paid_for_once_and_its_cost_is_known_before(tmp_path: Path
     assert world.exact_scores.shape == (20, 50)
     assert world.exact_scores[3, 7] == pytest.approx(scorer.score(data.queries[3], [data.items[7]])[0])
     n_pairs = len(scorer.pairs)
-    assert n_pairs <= 20 * 50 + 35, "and a few to measure the pace"
+    assert n_pairs <= 20 * 50 + 101, "and a few to measure the pace"
     again = make(data, scorer, tmp_path, costs)
     assert len(scorer.pairs) == n_pairs
     np.testing.assert_array_equal(again.exact_scores, world.exact_scores)
@@ -122,9 +128,73 @@ def test_a_scorer_is_timed_once_so_that_the_same_is_drawn_again(tmp_path: Path) 
     data, scorer = make_data()
     first = timed_once(load_scorer(scorer), data, tmp_path)
     n_pairs = len(scorer.pairs)
-    assert 0 < n_pairs <= 34
+    assert 0 < n_pairs <= 100
     assert timed_once(load_scorer(scorer), data, tmp_path) == first
     assert len(scorer.pairs) == n_pairs
+
+
+class Clock:
+    """Seconds that pass only while a scorer works: a request takes `latency`, and each pair in it `of_pair`."""
+
+    def __init__(self, latency: float, of_pair: float, *, slow: Collection[int] = ()) -> None:
+        self.now, self._latency, self._of_pair = 0.0, latency, of_pair
+        self._slow, self._n_requests = slow, 0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def score(self, pairs: list[tuple[str, str]]) -> list[float]:
+        self._n_requests += 1
+        self.now += self._latency + self._of_pair * len(pairs) + 5.0 * (self._n_requests in self._slow)
+        return [float(len(query) + len(item)) for query, item in pairs]
+
+
+def on_clock(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> GuardedScorer:
+    monkeypatch.setattr(pilot, "time", clock)
+    monkeypatch.setattr(own, "time", clock)
+    return load_scorer(clock.score, fingerprint="by the clock")
+
+
+@pytest.mark.parametrize("slow", range(1, 8))
+def test_one_slow_request_does_not_count_in_the_time_of_requests(monkeypatch: pytest.MonkeyPatch, slow: int) -> None:
+    data, _ = make_data()
+    scorer = on_clock(monkeypatch, Clock(0.02, 0.001, slow=[slow]))
+    timed = pilot.time_requests(scorer, data.items, data.queries[0])
+    assert (timed.latency, timed.seconds_per_pair) == pytest.approx((0.02, 0.001))
+
+
+def test_no_scorer_is_taken_for_one_whose_pairs_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = make_data()
+    scorer = on_clock(monkeypatch, Clock(0.0, 0.001, slow=[2, 3, 4]))
+    timed = pilot.time_requests(scorer, data.items, data.queries[0])
+    assert timed.latency > 4, "all requests of one pair were slow"
+    assert timed.seconds_per_pair == pytest.approx(0.0001)
+
+
+def test_the_pace_of_all_pairs_bounds_the_seconds_of_a_pair_also_when_none_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, _ = make_data()
+    scorer = on_clock(monkeypatch, Clock(0.0, 0.001))
+    for timed in (RequestTime(5.0, 0.0), RequestTime(5.0, 0.5)):
+        for _ in range(2):
+            world = own_world(data, scorer, tmp_path, scorer_name="toy", on_cost=lambda _: None, request_time=timed)
+            assert world.request_time is not None
+            wanted = 0.0005 if timed.seconds_per_pair == 0 else 0.001
+            assert world.request_time.seconds_per_pair == pytest.approx(wanted)
+
+
+def test_a_measured_time_that_agrees_with_the_pace_is_kept() -> None:
+    assert RequestTime(0.2, 0.002).within(0.0035) == RequestTime(0.2, 0.002)
+
+
+def test_a_file_of_items_brings_no_queries(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "a", "text": "one"}\n')
+    with pytest.raises(InputError, match="--queries must name a file of queries"):
+        read_own(corpus)
+    (tmp_path / "queries.jsonl").write_text('{"text": "two"}\n')
+    assert [query.text for query in read_own(tmp_path).queries] == ["two"]
 
 
 def test_the_sample_has_the_scores_of_all_its_queries_and_their_documents() -> None:

@@ -14,10 +14,13 @@ import anncur
 from anncur.arrays import FloatMatrix
 from anncur.errors import InputError, RetrieverError
 from anncur.planning import pilot
-from anncur.planning.comparison import SHARES, compare_methods, split_queries
+from anncur.planning import plan as planning
+from anncur.planning.comparison import compare_methods, shares_by_budget, split_queries
 from anncur.planning.plan import BuildPlan, plan
+from anncur.planning.worth import AnchorCost
 from anncur.progress import silent
 from anncur.retrievers.loading import load_retrievers
+from anncur.scorers.loading import load_scorer
 from anncur.tuning import measure, posterior, splits
 from worlds import World, low_rank_scores
 
@@ -105,6 +108,55 @@ def test_a_slow_scorer_gets_a_small_pilot_and_its_pace_is_measured() -> None:
     assert made.seconds_per_pair >= 0.001
 
 
+@pytest.mark.parametrize(
+    ("n_items", "shares"),
+    [
+        (1000, {20: 0.02, 50: 0.05, 100: 0.1, 200: 0.2}),
+        (447, {10: 10 / 447, 22: 0.05, 45: 0.1, 89: 0.2}),
+        (120, {10: 10 / 120, 12: 0.1, 24: 0.2}),
+        (6, {6: 1.0}),
+    ],
+)
+def test_every_budget_that_is_tried_is_there_once_with_its_share(n_items: int, shares: dict[int, float]) -> None:
+    assert shares_by_budget(n_items) == shares
+
+
+def test_recalls_of_a_small_pilot_are_those_of_different_budgets() -> None:
+    made = plan_for(World(low_rank_scores(8, 120, rank=2)))
+    budgets = [row.budget for row in made.recalls if row.method == "rerank bm25"]
+    assert budgets == [10, 12, 24]
+
+
+def pilot_cost(world: World, **options: Any) -> tuple[AnchorCost, int]:
+    """What a plan says before its pilot, and what had been scored by then."""
+    said: list[tuple[AnchorCost, int]] = []
+    made = plan_for(world, on_pilot=lambda cost: said.append((cost, len(world.scorer.pairs))), **options)
+    assert said[0][0].n_pairs == made.pilot_items * made.pilot_queries
+    return said[0]
+
+
+def test_what_the_pilot_costs_is_told_before_it_is_paid_for() -> None:
+    cost, n_scored = pilot_cost(World(low_rank_scores(20, 300, rank=3)), price_per_1000=2)
+    assert (cost.n_pairs, cost.price) == (6000, 12.0)
+    assert cost.seconds > 0
+    assert n_scored <= 33, "a few that the pace was measured with"
+
+
+def test_with_a_price_a_pilot_is_no_more_than_a_tenth_of_a_large_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "PRICED_PAIRS", 2000)
+    world = World(low_rank_scores(20, 600, rank=3))
+    assert pilot_cost(world)[0].n_pairs == 12_000
+    assert 1500 < pilot_cost(world, price_per_1000=2)[0].n_pairs <= 2000
+    monkeypatch.setattr(planning, "PRICED_PAIRS", 0)
+    assert 900 < pilot_cost(world, price_per_1000=2)[0].n_pairs <= 1200
+
+
+def test_a_cap_on_spend_makes_the_pilot_smaller() -> None:
+    world = World(low_rank_scores(20, 600, rank=3))
+    made = plan(world.items, load_scorer(world.scorer, max_calls=3000), world.queries)
+    assert 2000 < made.pilot_calls <= 3000
+
+
 def test_where_scores_are_of_low_rank_anchor_queries_are_worth_paying_for() -> None:
     made = plan_for(World(low_rank_scores(60, 300, rank=4)))
     assert methods(made) == [
@@ -121,7 +173,7 @@ def test_where_scores_are_of_low_rank_anchor_queries_are_worth_paying_for() -> N
 
 def test_the_price_of_pairs_is_in_the_advice() -> None:
     made = plan_for(World(low_rank_scores(30, 300, rank=4)), price_per_1000=2)
-    assert has_line(made, "anchor queries (3,000 pairs, about 1 s, for 6.00) raise this")
+    assert has_line(made, "anchor queries (3,000 pairs, about 1 s, for $6.00) raise this")
 
 
 def test_where_words_decide_nothing_beats_plain_re_ranking() -> None:
@@ -221,11 +273,10 @@ def test_a_plan_measures_what_an_index_with_the_same_anchor_queries_finds() -> N
         (found.posterior[-1], "posterior"),
     ):
         assert of_method is not None
-        for share, recalls in zip(SHARES, of_method.recalls.T, strict=True):
-            budget = max(10, round(share * 200))
+        for budget, recalls in zip(found.shares, of_method.recalls.T, strict=True):
             hits = index.search_many([queries[place] for place in test], 10, budget, method)
             expected = [len(set(each.ids) & ids) / 10 for each, ids in zip(hits, true, strict=True)]
-            np.testing.assert_allclose(recalls, expected, atol=1e-6, err_msg=f"{method} {share}")
+            np.testing.assert_allclose(recalls, expected, atol=1e-6, err_msg=f"{method} {budget}")
 
 
 def test_few_items_need_no_index() -> None:
@@ -305,7 +356,7 @@ def test_a_plan_is_plain_values() -> None:
     made = plan_for(World(low_rank_scores(8, 60, rank=2)), price_per_1000=1)
     described = json.loads(json.dumps(made.to_dict()))
     assert described["costs"][0] == {"n_anchor_queries": 0, "n_pairs": 0, "seconds": 0.0, "price": 0.0}
-    assert described["recalls"][0].keys() == {"method", "share", "recall", "n_anchor_queries"}
+    assert described["recalls"][0].keys() == {"method", "share", "recall", "n_anchor_queries", "budget"}
 
 
 def test_the_same_seed_makes_the_same_plan() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anncur.planning.comparison import NOTHING_DERIVED, Comparison, Measured, posterior_name
+from anncur.planning.comparison import NOTHING_DERIVED, Comparison, Measured, posterior_name, shares_by_budget
 from anncur.planning.worth import AnchorCost, advise_plan
 
 N_TEST = 20
@@ -25,12 +25,13 @@ def advice(
     *posterior: Measured,
     n_queries: int = 100,
     n_items: int = 2000,
+    n_pilot_items: int = 1000,
     seconds_per_pair: float = 0.002,
     anncur: Measured | None = None,
     **reranked: float,
 ) -> list[str]:
     methods = {name: measured(f"rerank {name}", 0, recall) for name, recall in reranked.items()}
-    found = Comparison(methods, posterior, anncur, NOTHING_DERIVED, N_TEST)
+    found = Comparison(methods, posterior, anncur, NOTHING_DERIVED, N_TEST, shares_by_budget(n_pilot_items))
     counts = {0, n_queries, *(each.n_anchor_queries for each in posterior)}
     costs = {count: AnchorCost(count, count * n_items, count * n_items * seconds_per_pair, None) for count in counts}
     return list(advise_plan(found, costs, n_items=n_items, n_queries=n_queries))
@@ -42,6 +43,22 @@ def test_the_first_line_says_how_far_searches_get_without_anchor_queries() -> No
         "begin without anchor queries: posterior finds 61% of the scorer's top 10 and re-ranking minilm, the best "
         "retriever, 52% (means over 2% to 20% of the items scored)"
     )
+
+
+def test_means_are_over_the_shares_that_were_scored() -> None:
+    assert "(means over 8% to 20% of the items scored)" in advice(adaptive(0, 0.61), n_pilot_items=120)[0]
+    assert "(means over 100% of the items scored)" in advice(adaptive(0, 0.61), n_pilot_items=6)[0]
+
+
+def test_more_anchor_queries_that_find_less_are_remarked() -> None:
+    lines = advice(adaptive(0, 0.61), adaptive(10, 0.75), adaptive(40, 0.70), bm25=0.52)
+    assert lines[2] == "40 anchor queries find less than 10 on the pilot, 70% against 75%"
+    lines = advice(adaptive(0, 0.61), adaptive(10, 0.56, spread=0.4, seed=1), adaptive(40, 0.75), bm25=0.52)
+    assert (
+        "10 anchor queries find less than none on the pilot, 56% against 61%; 20 test queries can't tell it from chance"
+        in lines
+    )
+    assert not [line for line in advice(adaptive(0, 0.61), adaptive(10, 0.60)) if "find less than" in line]
 
 
 def test_what_anchor_queries_gain_is_told_with_their_bill() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Generic
+from typing import Annotated, Any, Generic
 
 import typer
 
@@ -46,7 +46,7 @@ from anncur.evaluation.own import (
     sample_world,
     timed_once,
 )
-from anncur.evaluation.recommendation import Terms
+from anncur.evaluation.recommendation import MANY_QUERIES, Terms
 from anncur.evaluation.rows import RowFile, read_rows
 from anncur.evaluation.study import PRESETS, Sizes, Study, store_retrievers
 from anncur.evaluation.worlds import ScoredWorld
@@ -93,19 +93,26 @@ MinutesOption = Annotated[
     float | None,
     typer.Option(
         "--minutes",
-        help="Draw as many items and queries as can be scored in about this time. By default 10 with the quick preset, "
-        "unless --anchors, --tests or --items tell how many; else everything is scored.",
+        help="Draw as many items and queries as can be scored in about this time; measuring methods on them takes some "
+        "minutes more. By default 10 with the quick preset, unless --anchors, --tests or --items tell how many; else "
+        "everything is scored.",
     ),
 ]
-PriceOption = Annotated[float | None, typer.Option("--price", help="Of 1,000 pairs, in dollars.")]
+PriceOption = Annotated[float | None, typer.Option("--price", help="Price of 1,000 pairs, in dollars.")]
 LatencyOption = Annotated[
     float | None,
-    typer.Option("--latency-ms", help="Of a request to the scorer that you will use, where it isn't the one here."),
+    typer.Option(
+        "--latency-ms",
+        help="Of a request to the scorer that you will use, where it isn't the one here; as measured by default.",
+    ),
 ]
-PairOption = Annotated[float | None, typer.Option("--pair-ms", help="Of each pair in a request, for the same scorer.")]
+PairOption = Annotated[float | None, typer.Option("--pair-ms", help="Of each pair in a request, likewise.")]
 ServedOption = Annotated[
     int | None,
-    typer.Option("--queries-served", help="How many queries you will serve: what is recommended costs the least then."),
+    typer.Option(
+        "--queries-served",
+        help=f"How many queries you will serve: what is recommended costs the least then; {MANY_QUERIES:,} by default.",
+    ),
 ]
 ExperimentOption = Annotated[list[str] | None, typer.Option("--experiment", help="Run only this one; may be repeated.")]
 
@@ -197,7 +204,7 @@ def run(
         import matplotlib  # noqa: F401  # before anything is paid for
 
         from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
-        from anncur.evaluation.report import write_report
+        from anncur.evaluation.report import recommend_all, write_report
     chosen = choose_experiments(EXPERIMENTS, experiment or ())
     terms = _terms(price, latency_ms, pair_ms, queries_served)
     if minutes is None and preset == QUICK_PRESET and (anchors, tests, items) == (None, None, None):
@@ -220,7 +227,8 @@ def run(
         study = Study(world, store_retrievers(setup.retrievers, world), setup.sizes, runs=out / "runs")
         n_made = run_experiments(study, setup.file, chosen, progress=progress)
         pages = write_report(setup.file.rows, out, terms)
-    _show(n_made, "new rows", setup.file.path, pages, as_json=as_json)
+    recommended = [asdict(each) for each in recommend_all(setup.file.rows, terms)]
+    _show(n_made, "new rows", setup.file.path, pages, as_json=as_json, recommended=recommended)
 
 
 @bench.command(name="reproduce")
@@ -325,7 +333,7 @@ def report(
     with needs_extra("bench"):
         import matplotlib  # noqa: F401
 
-        from anncur.evaluation.report import write_report
+        from anncur.evaluation.report import recommend_all, write_report
         from anncur.reproduction.report import write_report as write_claims
     terms = _terms(price, latency_ms, pair_ms, queries_served)
     _check_folder(out)
@@ -336,7 +344,8 @@ def report(
             raise InputError(f"no file {file}; make rows with `anncur bench run`")
     found = [row for file in rows for row in read_rows(file)]
     pages = write_claims(found, out) if claims else write_report(found, out, terms)
-    _show(len(found), "rows", rows[0], pages, as_json=as_json)
+    recommended = [] if claims else [asdict(each) for each in recommend_all(found, terms)]
+    _show(len(found), "rows", rows[0], pages, as_json=as_json, recommended=recommended)
 
 
 def _terms(price: float | None, latency_ms: float | None, pair_ms: float | None, n_queries: int | None) -> Terms:
@@ -458,12 +467,24 @@ class _CostLine:
     as_json: bool
 
     def __call__(self, cost: Cost) -> None:
-        sys.stderr.write((json.dumps({"cost": asdict(cost)}) if self.as_json else str(cost)) + "\n")
+        shown = f"{cost}; then methods are measured on them, which takes some minutes"
+        sys.stderr.write((json.dumps({"cost": asdict(cost)}) if self.as_json else shown) + "\n")
 
 
-def _show(n_rows: int, what: str, file: Path, pages: list[Path], *, as_json: bool) -> None:
+def _show(
+    n_rows: int,
+    what: str,
+    file: Path,
+    pages: list[Path],
+    *,
+    as_json: bool,
+    recommended: Sequence[Mapping[str, Any]] = (),
+) -> None:
     if as_json:
-        print_json({"n_rows": n_rows, "rows": str(file), "report": [str(page) for page in pages]})
-    else:
-        line = f"{n_rows:,} {what}; the report is {' and '.join(map(str, pages))}"
-        console().print(line, markup=False, soft_wrap=True)
+        report = [str(page) for page in pages]
+        print_json({"n_rows": n_rows, "rows": str(file), "report": report, "recommendations": recommended})
+        return
+    lines = [f"{n_rows:,} {what}; the report is {' and '.join(map(str, pages))}"]
+    for each in recommended:
+        lines += ["", f"{each['data']}: {each['sentence']}", *(f"  {command}" for command in each["commands"])]
+    console().print("\n".join(lines), markup=False, soft_wrap=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +35,9 @@ from anncur.cli.tables import show_suitability
 from anncur.datasets.jsonl import read_items
 from anncur.errors import InputError
 from anncur.planning.cluster import Cluster, ClusterPlan
-from anncur.planning.comparison import SHARES
 from anncur.planning.plan import BuildPlan
 from anncur.planning.plan import plan as make_plan
+from anncur.planning.worth import AnchorCost
 from anncur.progress import duration
 
 
@@ -52,7 +55,7 @@ def plan(
         str | None,
         typer.Option("--embed-queries", help="package.module:name of a function that embeds a list of queries."),
     ] = None,
-    price: Annotated[float | None, typer.Option("--price", help="Of 1,000 pairs, in any currency.")] = None,
+    price: Annotated[float | None, typer.Option("--price", help="Price of 1,000 pairs, in dollars.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The index to come: keep the pilot's scores there for its build.")
     ] = None,
@@ -61,7 +64,7 @@ def plan(
         bool, typer.Option("--cluster", help="Tell how long a build by the engine ray takes, with how many workers.")
     ] = False,
     price_per_hour: Annotated[
-        float | None, typer.Option("--price-per-hour", help="Of one worker of a cluster, in any currency.")
+        float | None, typer.Option("--price-per-hour", help="Price of one worker of a cluster, in dollars.")
     ] = None,
     losses_per_hour: Annotated[
         float | None, typer.Option("--losses-per-hour", help="How often a worker is lost; 0 by default.")
@@ -93,7 +96,8 @@ def plan(
 
     Measures how far adaptive search gets without anchor queries, with 10, with 40 and with more of them, beside
     re-ranking with each retriever and the method anncur, and advises which anchor queries are worth paying for. Nothing
-    is written but, with --out, the pilot's scores, which the build then doesn't pay for again.
+    is written but, with --out, the pilot's scores, which the build then doesn't pay for again. With --cluster, a worker
+    is taken to be as fast as this process: for a model in ONNX Runtime, pass --threads with the cores that it has.
 
     Examples:
 
@@ -101,7 +105,7 @@ def plan(
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer`
     - `anncur plan corpus.jsonl --queries queries.jsonl --scorer my_module:scorer --price 0.5 --seconds 20`
     - `anncur plan corpus.jsonl --queries queries.jsonl --embeddings corpus.npy --embed-queries my_module:embed`
-    - `anncur plan corpus.jsonl --queries queries.jsonl --threads 1 --cluster --price-per-hour 1.2 --deadline-hours 4`
+    - `anncur plan corpus.jsonl --queries queries.jsonl --cluster --price-per-hour 1.2 --deadline-hours 4`
     """
     wanted = _cluster(
         cluster,
@@ -129,12 +133,24 @@ def plan(
             cluster=wanted,
             seconds=seconds,
             seed=seed,
+            on_pilot=_PilotLine(as_json=as_json),
             progress=progress,
         )
     if as_json:
         print_json(made.to_dict())
     else:
         _show(console(), made)
+
+
+@dataclass(frozen=True)
+class _PilotLine:
+    """Writes to standard error what the pilot will cost."""
+
+    as_json: bool
+
+    def __call__(self, cost: AnchorCost) -> None:
+        shown = f"The pilot scores {cost}; cap it with --max-calls"
+        sys.stderr.write((json.dumps({"pilot": asdict(cost)}) if self.as_json else shown) + "\n")
 
 
 def _cluster(is_wanted: bool, **settings: float | None) -> Cluster | None:
@@ -150,7 +166,7 @@ def _show(out: Console, made: BuildPlan) -> None:
     out.print(f"{made.n_items:,} items x {made.n_anchor_queries:,} anchor queries = {made.n_pairs:,} pairs to score")
     out.print(f"time    about {duration(made.seconds)}, at {1000 * made.seconds_per_pair:.3g} ms per pair")
     if made.price is not None:
-        out.print(f"price   {made.price:,.2f}")
+        out.print(f"price   ${made.price:,.2f}")
     out.print(f"disk    about {_size(made.disk_bytes)}")
     out.print(f"memory  about {_size(made.memory_bytes)} to search it")
     out.print(_recall_table(made))
@@ -158,7 +174,7 @@ def _show(out: Console, made: BuildPlan) -> None:
     if made.cluster is not None:
         out.print(_cluster_table(made.cluster))
         out.print(_best_workers(made.cluster))
-    show_suitability(out, made.suitability, of=" of the pilot")
+    show_suitability(out, made.suitability, of=" of the pilot", title=_pilot_title(made))
     out.print("A pilot has fewer items than the whole, which is harder: take it for a comparison, not for a promise.")
     for line in made.advice:
         out.print(f"- {line}", markup=False)
@@ -170,12 +186,20 @@ def _recall_table(made: BuildPlan) -> Table:
         f"{made.pilot_items:,} items and {made.pilot_queries} queries, {made.pilot_calls:,} pairs)"
     )
     table = Table(title=title)
-    table.add_column("share of the items that is scored")
-    for share in SHARES:
-        table.add_column(f"{share:.0%}", justify="right")
+    table.add_column("pairs scored (share of the items)")
+    for budget, share in {recall.budget: recall.share for recall in made.recalls}.items():
+        table.add_column(f"{budget:,} ({share:.0%})", justify="right")
     for method in dict.fromkeys(recall.method for recall in made.recalls):
         table.add_row(method, *(f"{recall.recall:.0%}" for recall in made.recalls if recall.method == method))
     return table
+
+
+def _pilot_title(made: BuildPlan) -> str:
+    """How the second table of the pilot differs from the first one."""
+    n_anchors = max(recall.n_anchor_queries for recall in made.recalls)
+    known = f"with {n_anchors} anchor queries" if n_anchors else "without anchor queries"
+    others = "; anncur: of held-out anchor queries" if n_anchors else ""
+    return f"The same pilot {known}, for other k and budgets\n(mean of the same test queries{others})"
 
 
 def _cost_table(made: BuildPlan) -> Table:
@@ -183,24 +207,28 @@ def _cost_table(made: BuildPlan) -> Table:
     for name in ("anchor queries", "pairs", "time", *([] if made.price is None else ["price"])):
         table.add_column(name, justify="right")
     for cost in made.costs:
-        price = [] if cost.price is None else [f"{cost.price:,.2f}"]
+        price = [] if cost.price is None else [f"${cost.price:,.2f}"]
         table.add_row(f"{cost.n_anchor_queries:,}", f"{cost.n_pairs:,}", duration(cost.seconds), *price)
     return table
 
 
 def _cluster_table(plan: ClusterPlan) -> Table:
     title = (
-        f"\nOn a cluster: {plan.n_chunks:,} chunks of {plan.chunk_seconds:.3g} s, after {plan.load_seconds:.3g} s to "
-        "load the scorer (simulated)"
+        f"\nOn a cluster: {plan.n_chunks:,} chunks of {_seconds(plan.chunk_seconds)}, after "
+        f"{_seconds(plan.load_seconds)} to load the scorer (simulated)"
     )
     table = Table(title=title)
     for name in ("workers", "time", "price", "share of time scoring", "workers lost"):
         table.add_column(name, justify="right")
     for cost in plan.costs:
-        cells = (f"{cost.price:,.2f}", f"{cost.share_scoring:.0%}", f"{cost.n_lost:.1f}")
+        cells = (f"${cost.price:,.2f}", f"{cost.share_scoring:.0%}", f"{cost.n_lost:.1f}")
         mark = " *" if cost.n_workers == plan.best else ""
         table.add_row(f"{cost.n_workers:,}{mark}", duration(cost.seconds), *cells)
     return table
+
+
+def _seconds(seconds: float) -> str:
+    return "less than 0.01 s" if seconds < 0.01 else f"{seconds:.2f} s" if seconds < 1 else f"{seconds:,.1f} s"
 
 
 def _best_workers(plan: ClusterPlan) -> str:

@@ -10,8 +10,10 @@ from rich.table import Table
 
 from anncur.planning.suitability import Change, Suitability, TuningReport
 
+HELD_OUT = "Share of the scorer's top k that is found\n(mean of held-out queries)"
 
-def show_suitability(out: Console, found: Suitability, *, of: str = "") -> None:
+
+def show_suitability(out: Console, found: Suitability, *, of: str = "", title: str = HELD_OUT) -> None:
     """Print the spectrum and the expected recalls."""
     if found.components:
         explained = ", ".join(f"{row.n_components} explain {row.explained_variance:.0%}" for row in found.components)
@@ -22,7 +24,7 @@ def show_suitability(out: Console, found: Suitability, *, of: str = "") -> None:
     if not found.recalls:
         return
     budgets = sorted({row.budget for row in found.recalls})
-    table = _table("Share of the scorer's top k that is found\n(mean of held-out queries)", "method", budgets)
+    table = _table(title, "method", budgets)
     for k in sorted({row.k for row in found.recalls}):
         for place, method in enumerate(found.methods):
             cells = [_percent(found.recall(method, k, budget)) for budget in budgets]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit
+from anncur.evaluation.costs import SECONDS, Curve, Line, Offer, Point, Unit, rounded_up
 from anncur.evaluation.plots import COLOURS, MARKERS, Style, new_panels
 from anncur.evaluation.recommendation import Reckoning
 from anncur.planning.plot import DASHES, OURS
@@ -18,10 +18,13 @@ from anncur.planning.plot import DASHES, OURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 SHADES = ("#9BC9E6", "#56A3D3", "#2B7FBA", OURS, "#003D66")  # of ours, the fewest anchor queries first
 FAINT: Style = {"color": "#BBBBBB", "linewidth": 1.0}
 SIZE = (8.4, 5.2)  # inches
+POINTS = 72  # in an inch
 LEAST_QUERIES, MOST_QUERIES = 5, 8  # powers of ten that the axis ends at
 TIMES = {1: "1 s", 60: "1 min", 3600: "1 hour", 86400: "1 day", 30 * 86400: "1 month", 365 * 86400: "1 year"}
 LONG_NAME = 50  # characters, of which two don't fit side by side
@@ -40,16 +43,17 @@ def draw_total_cost(found: Reckoning) -> Figure:
         axes.plot(counts, list(map(offer.total, counts)), label="" if place else "other methods", **FAINT)
     for offer, style in zip(shown, line_looks([offer.line for offer in shown]), strict=True):
         axes.plot(counts, list(map(offer.total, counts)), label=_label(offer), **{**style, "marker": ""})
-    _mark_stages(axes, found)
+    labels = _mark_stages(axes, found)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(lambda count, _: f"{count:,.0f}")
     _name_costs(axes, found.unit)
     axes.set_xlabel("queries served")
-    axes.set_ylabel("time in all" if found.unit.name == SECONDS else f"{found.unit.name} in all")
-    axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, all in all")
+    axes.set_ylabel("time in total" if found.unit.name == SECONDS else f"{found.unit.name} in total")
+    axes.set_title(f"What it costs to find {found.recall:.0%} of the scorer's top {found.k}, in total")
     axes.grid(alpha=0.3)
     _add_legend(figure, axes)
+    _move_apart(figure, labels)
     return figure
 
 
@@ -122,15 +126,17 @@ def _label(offer: Offer) -> str:
     return f"{offer.line.name}: {offer.need.pairs:,.0f} pairs a query"
 
 
-def _mark_stages(axes: Axes, found: Reckoning) -> None:
-    """A point where another method becomes the cheapest, with the number of queries."""
+def _mark_stages(axes: Axes, found: Reckoning) -> list[Annotation]:
+    """A point where another method becomes the cheapest, with the number of queries; returns the labels."""
+    labels = []
     for stage in found.stages[1:]:
         place = (stage.n_queries, stage.offer.total(stage.n_queries))
         axes.axvline(stage.n_queries, color="#666666", linewidth=0.8, linestyle=":")
         axes.plot(*place, marker="o", color="#D55E00", markersize=7, zorder=5)
         line = stage.offer.line
-        text = f"{line.anchors if line.is_default else line.name}:\ncheapest from\n{stage.n_queries:,} queries on"
-        axes.annotate(text, place, xytext=(8, -38), textcoords="offset points", fontsize=9, zorder=6)
+        name = line.anchors if line.is_default else line.name
+        text = f"{name}:\ncheapest from\n{rounded_up(stage.n_queries):,} queries on"
+        labels.append(axes.annotate(text, place, xytext=(8, -38), textcoords="offset points", fontsize=9, zorder=6))
     if found.terms.n_queries is not None:
         axes.axvline(found.terms.n_queries, color="#009E73", linewidth=1.4)
         axes.annotate(
@@ -140,6 +146,20 @@ def _mark_stages(axes: Axes, found: Reckoning) -> None:
             fontsize=9,
             color="#009E73",
         )
+    return labels
+
+
+def _move_apart(figure: Figure, labels: Sequence[Annotation]) -> None:
+    """Move labels down, from the last one on, below those that they would cover."""
+    figure.draw_without_rendering()  # which places them
+    placed: list[Bbox] = []
+    for label in reversed(labels):
+        for other in placed:
+            box = label.get_window_extent()
+            if box.overlaps(other):
+                x, y = label.xyann
+                label.xyann = (x, y - (box.y1 - other.y0 + 1) * POINTS / figure.dpi)
+        placed.append(label.get_window_extent())
 
 
 def _name_costs(axes: Axes, unit: Unit) -> None:

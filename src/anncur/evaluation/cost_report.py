@@ -4,7 +4,9 @@ Reads rows alone, one world and scorer after the other."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from anncur.evaluation.cost_plots import draw_against_costs, draw_total_cost
@@ -14,25 +16,30 @@ from anncur.evaluation.costs import (
     GPU,
     Line,
     Offer,
+    Point,
     Unit,
     break_even,
     cost_lines,
     in_dollars,
     in_pairs,
     in_seconds,
+    rounded_up,
 )
 from anncur.evaluation.judgements import MEASURES
 from anncur.evaluation.page import Exhibit, Picture, Section
 from anncur.evaluation.plots import WORLD, safe_name, save_figure
 from anncur.evaluation.recommendation import NO_TERMS, Reckoning, Terms, reasons, reckon, recommend
 from anncur.evaluation.rows import Row, distinct, grouped, select
+from anncur.search.methods import Exhaustive, Rerank
+from anncur.search.posterior import Posterior
 
 SHOWN_RECALLS = (0.8, 0.9, 0.95)
 MOST_NAMED = 4  # methods in a caption
 PER = 1000  # queries that a price is given for
+COMMANDS_LEAD = "To do that with all of your items:"
 COSTS_NOTE = """\
-Pairs are interpolated between the budgets that were measured; "-" where a recall isn't reached with these. Anchor
-queries are scored with all items once, when an index is built."""
+Pairs are interpolated between the budgets that were measured, and rounded up to two digits; "≤" where the smallest of
+these finds as much, "-" where none does. Anchor queries are scored with all items once, when an index is built."""
 SECONDS_NOTE = """\
 Of a query that is searched alone: rounds x latency + pairs x seconds per pair + the method's own seconds. Methods that
 search in rounds were measured with fewer of them too, and each number is that of the best. Retrievers' own time isn't
@@ -43,15 +50,39 @@ For how many queries the method of a row costs less in all, build included, than
 
 def cost_sections(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) -> Iterator[Section]:
     """The recommendation for every world and scorer, and below it what that rests on; figures go to the folder."""
-    for (world, scorer), of_world in grouped(rows, *WORLD).items():
-        found = reckon(last_board(select(of_world, experiment="scoreboard")), terms)
-        if found is None:
-            continue
-        name = " with ".join(filter(None, (world, scorer)))
-        judged = select(of_world, experiment="depth")
+    for of_world, found in _reckonings(rows, terms):
+        name, judged = _name(of_world), select(of_world, experiment="depth")
         folder.mkdir(parents=True, exist_ok=True)
-        yield recommendation_section(name, found, folder)
+        yield recommendation_section(name, found, folder, commands=next_commands(found, of_world[0].cell.scorer))
         yield costs_section(name, found, judged, folder)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to use for the data of that name, and the commands that follow from it."""
+
+    data: str
+    sentence: str
+    commands: Sequence[str]
+
+
+def recommendations(rows: Sequence[Row], terms: Terms = NO_TERMS) -> list[Recommendation]:
+    """What is recommended for every world and scorer."""
+    return [
+        Recommendation(_name(some), recommend(found), next_commands(found, some[0].cell.scorer))
+        for some, found in _reckonings(rows, terms)
+    ]
+
+
+def _reckonings(rows: Sequence[Row], terms: Terms) -> Iterator[tuple[list[Row], Reckoning]]:
+    for of_world in grouped(rows, *WORLD).values():
+        found = reckon(last_board(select(of_world, experiment="scoreboard")), terms)
+        if found is not None:
+            yield of_world, found
+
+
+def _name(rows: Sequence[Row]) -> str:
+    return ", scored by ".join(filter(None, (rows[0].cell.world, rows[0].cell.scorer)))
 
 
 def last_board(rows: Sequence[Row]) -> list[Row]:
@@ -59,8 +90,25 @@ def last_board(rows: Sequence[Row]) -> list[Row]:
     return select(rows, n_anchor_queries=rows[-1].cell.n_anchor_queries) if rows else []
 
 
-def recommendation_section(name: str, found: Reckoning, folder: Path) -> Section:
-    """One sentence, its reasons, and one figure."""
+def next_commands(found: Reckoning, scorer: str) -> list[str]:
+    """How to build and search what is recommended; nothing where the command line has no such method."""
+    chosen = found.chosen
+    if not (chosen.line.method == Posterior.name or chosen.line.is_reranking or chosen.line.is_everything):
+        return []
+    build = f"anncur build CORPUS --scorer {shlex.quote(scorer or 'SCORER')}"
+    if chosen.line.n_anchor_queries:
+        build += f" --queries QUERIES --n-anchor-queries {chosen.line.n_anchor_queries}"
+    search = 'anncur search my.anncur "a query"'
+    if chosen.line.is_reranking:
+        search += f" --method {Rerank.name}"
+    elif chosen.line.is_everything:
+        search += f" --method {Exhaustive.name}"
+    retrievers = "".join(f" --retriever {shlex.quote(name)}" for name in found.retrievers)
+    return [f"{build}{retrievers} --out my.anncur", f"{search} --budget {chosen.need.pairs:.0f}"]
+
+
+def recommendation_section(name: str, found: Reckoning, folder: Path, *, commands: Sequence[str] = ()) -> Section:
+    """One sentence, its reasons, the commands that follow, and one figure."""
     file = folder / f"{safe_name(f'total-cost-{name}')}.png"
     save_figure(draw_total_cost(found), file)
     reached = {offer.line.name for offer in found.offers}
@@ -70,8 +118,10 @@ def recommendation_section(name: str, found: Reckoning, folder: Path) -> Section
     caption = (
         f"{name}: the build and all queries together, as more queries are served; both axes are logarithmic.{never}"
     )
-    points = Exhibit(points=list(reasons(found)))
-    return Section(f"What to use for {name}", [points], [Picture(file, caption)], answer=recommend(found))
+    exhibits = [Exhibit(points=list(reasons(found)))]
+    if commands:
+        exhibits.append(Exhibit(COMMANDS_LEAD, points=[f"`{command}`" for command in commands]))
+    return Section(f"Recommendation: {name}", exhibits, [Picture(file, caption)], answer=recommend(found))
 
 
 def costs_section(name: str, found: Reckoning, judged: Sequence[Row], folder: Path) -> Section:
@@ -100,9 +150,15 @@ def pairs_table(found: Reckoning) -> Exhibit:
     rows = []
     for line in found.lines:
         needs = [line.need(recall, in_pairs()) for recall in SHOWN_RECALLS]
-        shown = ["-" if need is None else f"{need.pairs:,.0f}" for need in needs]
+        shown = ["-" if need is None else _shown_pairs(line, need) for need in needs]
         rows.append([line.name, f"{line.build_pairs:,.0f}", *shown])
     return Exhibit(f"Pairs for a share of the scorer's top {found.k}:", header, rows, COSTS_NOTE)
+
+
+def _shown_pairs(line: Line, need: Point) -> str:
+    """What is reached with the smallest budget may take fewer."""
+    is_least = not line.is_everything and need.pairs <= rounded_up(min(curve[0].pairs for curve in line.curves))
+    return f"≤ {need.pairs:,.0f}" if is_least else f"{need.pairs:,.0f}"
 
 
 def seconds_table(found: Reckoning, units: dict[str, Unit]) -> Exhibit:
@@ -131,9 +187,9 @@ def compare(ours: Offer, theirs: Offer) -> str:
         return ""
     since, until = break_even(ours, theirs), break_even(theirs, ours)
     if since is not None:
-        return f"from {since:,.0f} on" if since else "always"
+        return f"from {rounded_up(since):,} on" if since else "always"
     if until is not None:
-        return f"up to {until:,.0f}" if until else "never"
+        return f"up to {rounded_up(until):,}" if until else "never"
     return "always" if ours.build < theirs.build else "never"
 
 

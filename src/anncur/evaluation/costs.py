@@ -62,6 +62,11 @@ class CostModel:
         pair = f"{1000 * self.seconds_per_pair:.3g} ms per pair"
         return f"{self.name}, {1000 * self.latency:.3g} ms + {pair}" if self.latency else f"{self.name}, {pair}"
 
+    @property
+    def terms(self) -> str:
+        """What a request and a pair take."""
+        return f"{1000 * self.latency:.3g} ms a request and {1000 * self.seconds_per_pair:.3g} ms a pair"
+
     def seconds(self, point: Point) -> float:
         """Of one query that is searched alone: every round waits for a request."""
         waiting = self.latency * point.rounds if self.latency else 0.0
@@ -165,10 +170,20 @@ class Line:
         return max(curve[-1].pairs for curve in self.curves)
 
     def need(self, recall: float, unit: Unit) -> Point | None:
-        """What this recall takes at the least cost; None where it isn't reached."""
-        reached = [point for curve in self.curves if (point := reach(curve, recall)) is not None]
+        """What this recall takes at the least cost, as a budget in round numbers; None where it isn't reached."""
+        reached = [self._budget(point) for curve in self.curves if (point := reach(curve, recall)) is not None]
         known = [point for point in reached if not math.isnan(unit.of_query(point))]
         return min(known, key=unit.of_query, default=None)
+
+    def _budget(self, point: Point) -> Point:
+        """What is interpolated is known to two digits at best; all items are as many as they are."""
+        return point if self.is_everything else replace(point, pairs=rounded_up(point.pairs))
+
+
+def rounded_up(number: float) -> int:
+    """To two digits that count."""
+    step: int = 10 ** max(0, math.floor(math.log10(max(1.0, number))) - 1)
+    return math.ceil(round(number / step, 6)) * step
 
 
 def reach(curve: Curve, recall: float) -> Point | None:
@@ -267,10 +282,10 @@ def make_offers(lines: Iterable[Line], recall: float, unit: Unit) -> list[Offer]
 
 def break_even(ours: Offer, theirs: Offer) -> float | None:
     """The number of queries from which ours costs less in all; 0 where it always does, None where it never does."""
-    dearer, saved = ours.build - theirs.build, theirs.per_query - ours.per_query
+    extra, saved = ours.build - theirs.build, theirs.per_query - ours.per_query
     if saved <= 0:
         return None
-    return max(0.0, dearer / saved)
+    return max(0.0, extra / saved)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,7 @@ from anncur.storage.files import publish_file
 LEAST_QUERIES = 12  # so that there are both anchors to fit and tests to measure on
 FEW_ITEMS, FEW_QUERIES = 2000, 60  # that a benchmark should have, where time allows
 LEAST_ITEMS = 200  # with fewer, there is nothing to search
+LEAST_PACED = 1000  # pairs whose pace is taken for the scorer's
 AnySizes = TypeVar("AnySizes", bound=Sizes)
 
 
@@ -90,6 +91,8 @@ def read_own(corpus: Path, queries: Path | None = None, qrels: str | None = None
         split = read_beir(corpus, qrels)
         names = [query.id for query in split.queries]
         return OwnData(corpus.name, list(split.items), split.queries, names, split.qrels)
+    if queries is None and not corpus.is_dir():
+        raise InputError(f"--queries must name a file of queries, because {corpus} is no folder that holds some too")
     documents = read_documents(queries or corpus)
     groups = [document or f"query {place}" for place, document in enumerate(documents)]
     items = list(Corpus(read_items(corpus)))  # which refuses ids that are there twice
@@ -132,14 +135,24 @@ def draw_affordable(data: OwnData, n_pairs: float, *, seed: int) -> OwnData:
 
 def timed_once(scorer: GuardedScorer, data: OwnData, folder: Path) -> RequestTime:
     """How long requests to a scorer take, measured once and kept, so that the same is drawn when a run resumes."""
-    name = hashlib.sha256(scorer.fingerprint.encode()).hexdigest()[:12]
-    file = folder / f"pace-{name}.json"
+    file = _pace_file(scorer, folder, "pace")
     if not file.exists():
         few = data.items[:WARM_UP_PAIRS]
         found = time_requests(scorer, with_prepared(few, scorer.prepare(few)), data.queries[0])
         folder.mkdir(parents=True, exist_ok=True)
         publish_file(file, json.dumps(asdict(found)).encode())
     return RequestTime(**json.loads(file.read_text()))
+
+
+def _within_pace(timed: RequestTime, pace: float | None, file: Path) -> RequestTime:
+    """Bounded by the pace of all pairs, which is kept for runs that have none left to score."""
+    if pace is not None:
+        publish_file(file, json.dumps(pace).encode())
+    return timed.within(json.loads(file.read_text())) if file.exists() else timed
+
+
+def _pace_file(scorer: GuardedScorer, folder: Path, name: str) -> Path:
+    return folder / f"{name}-{hashlib.sha256(scorer.fingerprint.encode()).hexdigest()[:12]}.json"
 
 
 def fit_sizes(sizes: AnySizes, groups: Sequence[str], n_items: int, *, by_document: bool) -> AnySizes:
@@ -176,6 +189,7 @@ def own_world(
     progress: Progress = silent,
 ) -> ScoredWorld:
     """The user's data after all its pairs have been scored; `on_cost` gets the cost before."""
+    n_before = scorer.calls_made
     exact_scores, pace = score_pairs(
         data.items,
         data.queries,
@@ -186,6 +200,10 @@ def own_world(
         engine=engine,
         progress=progress,
     )
+    if request_time is not None:
+        is_paced = scorer.calls_made - n_before >= LEAST_PACED and not engine.is_elsewhere
+        of_request = pace * scorer.rules.at_once if pace is not None and is_paced else None
+        request_time = _within_pace(request_time, of_request, _pace_file(scorer, folder, "pace-of-all"))
     return ScoredWorld(
         name=data.name,
         queries=data.queries,
@@ -239,7 +257,8 @@ def score_pairs(
         timed = request_time or time_requests(scorer, prepared, queries[0])
         pace = timed.of_a_pair_among_many
     on_cost(Cost(len(queries), len(items), n_missing, pace))
-    started = time.perf_counter()
+    n_before, started = scorer.calls_made, time.perf_counter()
     matrix.fill(scorer, queries, lambda start, stop: prepared[start:stop], engine=engine, progress=progress)
-    seconds = (time.perf_counter() - started) / n_missing if n_missing else None
+    n_paid = scorer.calls_made - n_before  # without those that a cache had
+    seconds = (time.perf_counter() - started) / n_paid if n_paid else None
     return np.ascontiguousarray(matrix.all().T), seconds

@@ -90,29 +90,37 @@ MARKDOWN = """\
 """
 HTML = """\
 <!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ sections[0].title }}</title><style>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{{ sections[0].title }}</title><style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; display: block; overflow-x: auto; }
+.scroll { overflow-x: auto; margin: 1rem 0; background: /* a shadow at the right, while there is more */
+  linear-gradient(to left, #fff 40%, #fff0) right / 2rem 100% no-repeat local,
+  linear-gradient(to left, #0004, #0000) right / 1rem 100% no-repeat; }
+table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { border: 1px solid #ccc; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
 th { background: #f2f2f2; } figure { margin: 1.5rem 0; } img { max-width: 100%; } figcaption { color: #555; }
 .answer { font-size: 1.3rem; line-height: 1.4; border-left: 0.4rem solid #0072B2; background: #f2f7fb; }
 .answer { padding: 0.4rem 1rem; }
+@media (max-width: 40rem) {
+  h1 { font-size: 1.5rem; } .answer { font-size: 1.1rem; } ul { padding-left: 1.2rem; }
+  table { font-size: 0.75rem; } th, td { padding: 0.2rem 0.3rem; }
+}
 </style></head>
 <body>
 {% for section in sections %}
 {% set level = "h1" if loop.first else "h2" %}
 <{{ level }}>{{ section.title }}</{{ level }}>
-{% if section.answer %}<p class="answer">{{ section.answer }}</p>{% endif +%}
+{% if section.answer %}<p class="answer">{{ section.answer | marked }}</p>{% endif +%}
 {% for exhibit in section.exhibits %}
 {% if exhibit.heading %}<h3>{{ exhibit.heading }}</h3>{% endif +%}
 {% if exhibit.lead %}<p>{{ exhibit.lead | marked }}</p>{% endif +%}
 {% if exhibit.header %}
-<table>
+<div class="scroll" tabindex="0"><table>
 <tr>{% for name in exhibit.header %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for row in exhibit.rows %}
 <tr>{% for value in row %}<td>{{ value | marked }}</td>{% endfor %}</tr>
 {% endfor %}
-</table>
+</table></div>
 {% endif %}
 {% if exhibit.points %}
 <ul>{% for point in exhibit.points %}<li>{{ point | marked }}</li>{% endfor %}</ul>

@@ -9,8 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from anncur.errors import InputError
 from anncur.evaluation.cost_rows import K
 from anncur.evaluation.costs import (
+    SECONDS,
     CostModel,
     Line,
     Offer,
@@ -22,16 +24,21 @@ from anncur.evaluation.costs import (
     in_pairs,
     in_seconds,
     make_offers,
+    rounded_up,
 )
 from anncur.evaluation.distribution import SCORER
 from anncur.evaluation.intervals import Interval, difference, measured_methods, recall_interval
 from anncur.evaluation.rows import Row, distinct, mean, select
 from anncur.evaluation.scoreboard import DOCUMENTS
+from anncur.evaluation.study import DISTILLED
 from anncur.planning.advice import CLEARLY, ENOUGH
+from anncur.retrievers.loading import RRF
+from anncur.search.posterior import Posterior
 
 RECALLS = (ENOUGH, 0.8, 0.7, 0.6, 0.5)  # the first that is reached at less than the cost of everything
 MANY_QUERIES = 10_000  # that are served, where nobody tells how many
 YOURS = "your scorer"
+DEFAULT = f"adaptive search (`{Posterior.name}`, the default)"
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,16 @@ class Reckoning:
         return self.stages[self.place].offer
 
     @property
+    def retrievers(self) -> list[str]:
+        """Those that an index needs for what is recommended; one to re-rank with comes first."""
+        own = [_retriever(line) for line in self.lines if line.is_reranking]
+        others = [name for name in own if name != RRF and DISTILLED not in name]
+        if not self.chosen.line.is_reranking:
+            return [] if self.chosen.line.is_everything else others
+        chosen = _retriever(self.chosen.line)
+        return [chosen, *others] if chosen == RRF else [chosen]
+
+    @property
     def best_reranking(self) -> Line | None:
         """The one that finds the most with the same pairs."""
         lines = [line for line in self.lines if line.is_reranking]
@@ -120,14 +137,16 @@ def reckon(rows: Sequence[Row], terms: Terms = NO_TERMS) -> Reckoning | None:
 
 
 def scorer_model(rows: Sequence[Row], terms: Terms) -> CostModel | None:
-    """The scorer as the terms have it, or else as it was measured; None where neither is known."""
-    measured = select(rows, method=SCORER)
+    """The scorer as the terms have it, and else as it was measured; None where neither is known."""
+    timed = [row for row in select(rows, method=SCORER) if "latency" in row.values]
+    measured = (timed[-1]["latency"], timed[-1]["seconds_per_pair"]) if timed else None
     given = (terms.latency, terms.seconds_per_pair)
     if given == (None, None):
-        values = [(row["latency"], row["seconds_per_pair"]) for row in measured if "latency" in row.values]
-        return CostModel(f"{YOURS} as measured", *values[-1]) if values else None
-    latency, seconds_per_pair = given
-    return CostModel(YOURS, latency or 0.0, seconds_per_pair or 0.0)
+        return None if measured is None else CostModel(f"{YOURS} as measured", *measured)
+    if None in given and measured is None:
+        raise InputError("--latency-ms and --pair-ms go together in a report of a scorer that was not timed; pass both")
+    latency, of_pair = (known if own is None else own for own, known in zip(given, measured or given, strict=True))
+    return CostModel(YOURS, latency, of_pair)
 
 
 def _unit(lines: Sequence[Line], model: CostModel | None, terms: Terms) -> Unit:
@@ -164,9 +183,13 @@ def _is_clearly_better(ours: Offer, theirs: Offer, documents: Sequence[Row]) -> 
     """Whether ours costs less for a query and finds more with the budget that it needs."""
     if theirs.line.is_everything:
         return True
+    return ours.per_query < theirs.per_query and _finds_clearly_more(ours, theirs, documents)
+
+
+def _finds_clearly_more(ours: Offer, theirs: Offer, documents: Sequence[Row]) -> bool:
+    """Whether ours finds more with the budget that it needs, as far as anybody can tell."""
     lead = lead_at(ours.line, theirs.line, ours.need.pairs, documents)
-    is_clear = lead is None or (lead.mean > CLEARLY and lead.low > 0)
-    return ours.per_query < theirs.per_query and is_clear
+    return lead is None or (lead.mean > CLEARLY and lead.low > 0)
 
 
 def lead_at(ours: Line, theirs: Line, pairs: float, documents: Sequence[Row]) -> Interval | None:
@@ -180,36 +203,29 @@ def lead_at(ours: Line, theirs: Line, pairs: float, documents: Sequence[Row]) ->
 
 def recommend(found: Reckoning) -> str:
     """One sentence."""
-    stages, chosen = found.stages, found.chosen
-    finds = f"to find {found.recall:.0%} of the scorer's top {found.k}"
+    chosen, assumed = found.chosen, _assumed(found)
+    finds = f"{found.recall:.0%} of the scorer's top {found.k}"
     if chosen.line.is_everything:
-        return f"Score all {found.n_items:,} items for each query: no method finds that much for clearly less."
+        everything = f"Score all {found.n_items:,} items for each query"
+        return f"{everything}: no method finds {finds} at a clearly lower cost{assumed}."
+    if len(found.stages) == 1 and chosen.line.is_reranking:
+        return f"Keep re-ranking: {_use(chosen)} to find {finds}; nothing else does it at a clearly lower cost."
+    return f"{_capital(_use(chosen))} to find {finds}{assumed}."
+
+
+def _assumed(found: Reckoning) -> str:
+    """The number of queries that it is recommended for, where that matters."""
     if found.terms.n_queries is not None:
-        return f"{_capital(_use(chosen))} {finds} for the {found.terms.n_queries:,} queries that you will serve."
-    if len(stages) == 1 and chosen.line.is_reranking:
-        return f"Keep re-ranking: {_use(chosen)} {finds}; nothing else does it for clearly less."
-    if not found.place:
-        return f"{_capital(_use(chosen))} {finds}."
-    least = _rounded(stages[found.place].n_queries)
-    return (
-        f"{_capital(_use(chosen))} {finds}, if you will serve more than {least:,} queries; with fewer, {_less(found)}."
-    )
-
-
-def _less(found: Reckoning) -> str:
-    """What serves for fewer queries than the recommendation is for."""
-    method, before = found.chosen.line.method, [stage.offer for stage in found.stages[: found.place]]
-    if before[-1].line.method != method:
-        return _use(before[-1])
-    counts = [offer.line.n_anchor_queries for offer in before if offer.line.method == method]
-    if len(counts) == 1:
-        return f"take {before[-1].line.anchors}"
-    return "take fewer anchor queries" if min(counts) else "take fewer anchor queries, or none"
+        return f", for the {found.terms.n_queries:,} queries that you will serve"
+    if len(found.stages) == 1:
+        return ""
+    return f", for {MANY_QUERIES:,} queries (assumed; the report lists what costs the least for fewer and for more)"
 
 
 def reasons(found: Reckoning) -> Iterator[str]:
     """What the recommendation rests on."""
     yield from _stages(found)
+    yield _compared_by(found)
     yield from _against_reranking(found)
     yield from _against_everything(found)
     yield from _anchors(found)
@@ -225,34 +241,33 @@ def _stages(found: Reckoning) -> Iterator[str]:
         if len(stages) == 1:
             when = "For any number of queries"
         elif following is None:
-            when = f"From {_rounded(stage.n_queries):,} queries on"
+            when = f"From {rounded_up(stage.n_queries):,} queries on"
         elif not place:
-            when = f"For up to {_rounded(following):,} queries"
+            when = f"For up to {rounded_up(following):,} queries"
         else:
-            when = f"From {_rounded(stage.n_queries):,} to {_rounded(following):,} queries"
+            when = f"From {rounded_up(stage.n_queries):,} to {rounded_up(following):,} queries"
         yield f"{when}, **{stage.offer.line.name}** costs the least: {_costs(found, stage.offer)}."
+
+
+def _compared_by(found: Reckoning) -> str:
+    """What costs are, and the scorer that seconds are those of."""
+    model, price = found.model, found.terms.price_per_1000
+    seconds = "" if model is None else f"with {model.terms}, {model.name}"
+    if price is not None:
+        beside = f"; seconds are {seconds}" if seconds else ""
+        return f"Methods are compared by price, ${price:g} for 1,000 pairs{beside}."
+    if found.unit.name == SECONDS:
+        return f"Methods are compared by time, {seconds}."
+    return "Methods are compared by pairs, because their seconds aren't known."
 
 
 def _use(offer: Offer) -> str:
     """What to do, with the budget."""
-    line = offer.line
-    if line.is_everything:
-        return "score everything"
-    budget = f"a budget of {budget_of(offer):,} pairs"
+    line, budget = offer.line, f"a budget of {offer.need.pairs:,.0f} pairs"
     if line.is_reranking:
         return f"re-rank {_retriever(line)} with {budget}"
-    return f"search with {line.method}, {line.anchors} and {budget}"
-
-
-def budget_of(offer: Offer) -> int:
-    """What an offer needs, rounded up to two digits."""
-    return _rounded(offer.need.pairs)
-
-
-def _rounded(number: float) -> int:
-    """Up to two digits that count."""
-    step: int = 10 ** max(0, math.floor(math.log10(max(1.0, number))) - 1)
-    return math.ceil(round(number / step, 6)) * step
+    method = DEFAULT if line.method == Posterior.name else line.method
+    return f"use {method} with {line.anchors} and {budget}"
 
 
 def _capital(sentence: str) -> str:
@@ -262,7 +277,7 @@ def _capital(sentence: str) -> str:
 def _costs(found: Reckoning, offer: Offer) -> str:
     """What one query takes, and what is paid before the first one."""
     build_pairs = offer.line.build_pairs
-    query, build = [f"{offer.need.pairs:,.0f} pairs"], [f"{build_pairs:,.0f} pairs"]
+    query, build = [f"{offer.need.pairs:,.0f} pairs{_rounds(offer)}"], [f"{build_pairs:,.0f} pairs"]
     units = [] if found.model is None else [in_seconds(found.model)]
     if found.terms.price_per_1000 is not None:
         units.append(in_dollars(found.terms.price_per_1000))
@@ -272,6 +287,14 @@ def _costs(found: Reckoning, offer: Offer) -> str:
             build.append(unit.show(unit.of_build(build_pairs)))
     before = f", after a build of {_joined(build)}" if offer.line.n_anchor_queries else ", and nothing to build"
     return f"{_joined(query)} a query{before}"
+
+
+def _rounds(offer: Offer) -> str:
+    """In how many rounds, because fewer of them take more pairs and less time; nothing where nobody counted them."""
+    if math.isnan(offer.need.rounds):
+        return ""
+    n_rounds = round(offer.need.rounds)
+    return f" in {n_rounds} rounds" if n_rounds > 1 else " in 1 round"
 
 
 def _joined(costs: Sequence[str]) -> str:
@@ -304,25 +327,29 @@ def _against_everything(found: Reckoning) -> Iterator[str]:
 
 
 def _anchors(found: Reckoning) -> Iterator[str]:
-    """Where anchor queries aren't worth it."""
-    if any(offer.line.n_anchor_queries for offer in found.worthwhile):
+    """Where anchor queries aren't worth it: they find no more, or cost too much."""
+    built = [offer for offer in found.offers if offer.line.n_anchor_queries]
+    if not built or any(stage.offer.line.n_anchor_queries for stage in found.stages):
         return
-    if any(offer.line.n_anchor_queries for offer in found.offers):
+    others = [each for each in found.worthwhile if not each.line.n_anchor_queries and not each.line.is_everything]
+    if any(all(_finds_clearly_more(ours, theirs, found.documents) for theirs in others) for ours in built):
+        yield "Anchor queries find more with the same pairs, but cost more than they save."
+    else:
         yield "Anchor queries gain nothing here that is clear enough to pay for them."
 
 
 def _chance(found: Reckoning) -> Iterator[str]:
-    """How sure it is."""
+    """How sure it is: what was found with the next larger budget that was measured."""
     rows = found.chosen.line.rows
     budgets = distinct(rows, "cost")
     if not found.documents or not budgets:
         return
-    nearest = min(budgets, key=lambda budget: abs(math.log(budget / found.chosen.need.pairs)))
-    at = select(rows, cost=nearest)
+    budget = next((each for each in budgets if each >= found.chosen.need.pairs), budgets[-1])
+    at = select(rows, cost=budget)
     interval = recall_interval(at, found.documents)
     n_tests = sum(len(row["found"]) for row in at)
     yield (
-        f"With {nearest:,} pairs it found {interval.mean:.0%} ({max(0.0, interval.low):.0%} to "
+        f"With {budget:,} pairs it found {interval.mean:.0%} ({max(0.0, interval.low):.0%} to "
         f"{min(1.0, interval.high):.0%} with 95% confidence) in {n_tests:,} test searches."
     )
 

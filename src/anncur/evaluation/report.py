@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from anncur.errors import InputError
-from anncur.evaluation.cost_report import cost_sections
+from anncur.evaluation.cost_report import Recommendation, cost_sections, recommendations
 from anncur.evaluation.distribution import MOMENTS, SCORER
 from anncur.evaluation.intervals import Lead, leads, measured_methods, recall_interval
 from anncur.evaluation.judgements import MEASURES
@@ -45,6 +45,11 @@ def write_report(rows: Sequence[Row], folder: Path, terms: Terms = NO_TERMS) -> 
     costs = cost_sections(shown, folder / "figures", terms)
     sections = experiment_sections(TITLES, TABLES, shown, pictures)
     return write_pages([*costs, overview(shown, PROTOCOL), *sections, provenance_section(shown)], folder, NAME)
+
+
+def recommend_all(rows: Sequence[Row], terms: Terms = NO_TERMS) -> list[Recommendation]:
+    """What the report of these rows begins with, for every world and scorer."""
+    return recommendations(latest_rows([row for row in rows if row.cell.experiment in TABLES]), terms)
 
 
 def latest_rows(rows: Sequence[Row]) -> list[Row]:

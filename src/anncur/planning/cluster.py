@@ -33,7 +33,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 
 class Cluster:
     """What a cluster is like.
 
-    `price_per_hour` is that of one worker, in any currency. Each is lost `losses_per_hour` times an hour, which is
+    `price_per_hour` is that of one worker, in dollars. Each is lost `losses_per_hour` times an hour, which is
     noticed after `notice_seconds` (a killed process after one, a machine after 17). The cluster is there after
     `start_seconds`, and a worker has its process after `process_seconds`; how long it then loads the scorer is
     measured, unless `load_seconds` is given. Handing out a chunk takes `handing_seconds`. With `deadline_hours`, the

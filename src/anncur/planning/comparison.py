@@ -40,7 +40,7 @@ NOTHING_DERIVED = Derived(NO_POSITIONS, SplitTable([], np.empty((0, 0, 0), dtype
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a method found for the test queries, (n_test, len(SHARES)), and the anchor queries that it needs."""
+    """What a method found for the test queries, (n_test, n_budgets), and the anchor queries that it needs."""
 
     method: str
     n_anchor_queries: int
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Over test queries and shares."""
+        """Over test queries and budgets."""
         return float(self.recalls.mean())
 
     def lead(self, other: Measured) -> FloatVector:
@@ -60,13 +60,15 @@ class Measured:
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Re-ranking with each retriever; adaptive search, the fewest anchor queries first; and the method anncur, where
-    there were anchor queries. `derived` is what a build would derive from all of these."""
+    there were anchor queries. `derived` is what a build would derive from all of these, `shares` are those of the items
+    that are scored, by the budgets that were tried."""
 
     reranked: Mapping[str, Measured]  # by retriever
     posterior: Sequence[Measured]
     anncur: Measured | None
     derived: Derived
     n_test: int
+    shares: Mapping[int, float]
 
     @property
     def methods(self) -> list[Measured]:
@@ -100,7 +102,15 @@ def compare_methods(
         Measured(Anncur.name, last.n_anchors, bench.anncur_recalls(last.knowledge)) if last.n_anchors else None,
         replace(last.derived, tuned=tuned[-1]),
         len(bench.test),
+        shares_by_budget(bench.n_items),
     )
+
+
+def shares_by_budget(n_items: int) -> dict[int, float]:
+    """The budgets that are tried, each once, and the share of the items that they are: a search scores k at least."""
+    least = min(K, n_items)
+    tried = [(round(share * n_items), share) for share in SHARES]
+    return dict((budget, share) if budget >= least else (least, least / n_items) for budget, share in tried)
 
 
 def posterior_name(n_anchors: int) -> str:
@@ -152,7 +162,7 @@ class _Bench:
 
     @property
     def budgets(self) -> list[int]:
-        return [max(self.k, round(share * self.n_items)) for share in SHARES]
+        return list(shares_by_budget(self.n_items))
 
     def measure(self, model: PosteriorModel, retrievers: Mapping[str, Retriever]) -> Tuned:
         """What a model finds for the test queries, and what re-ranking does."""
@@ -160,7 +170,7 @@ class _Bench:
             return measure(model, self.truth, self.test, retrievers, rng=np.random.default_rng(self.seed))
 
     def recalls(self, curve: RecallCurve) -> FloatMatrix:
-        """With each share of the items scored, (n_test, len(SHARES))."""
+        """With each budget, (n_test, n_budgets)."""
         found = [curve.recall_by_query(self.k, budget) for budget in self.budgets]
         return np.stack([by_query for by_query in found if by_query is not None], axis=1)
 

@@ -5,9 +5,11 @@ the scorer's pace."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from anncur.scores import ScoreMatrix, ScoreSpec
 MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
 MOST_PILOT_QUERIES, LEAST_PILOT_QUERIES = 120, 12
 WARM_UP_PAIRS = 32
+N_TIMED = 3  # requests of each size, of which the median counts: one may be slow by chance
+LEAST_SHARE = 0.1  # of a large request's time, which its pairs take: less can't be told from noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +44,12 @@ class SampledCorpus:
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Items and queries to score, and the positions of the items in their corpus."""
+    """Items and queries to score, the positions of the items in their corpus, and about how long a pair takes."""
 
     items: list[Item]
     positions: Positions
     queries: list[Query]
+    seconds_per_pair: float = 0.0
 
 
 def sample_corpus(items: Iterable[ItemLike], rng: np.random.Generator) -> SampledCorpus:
@@ -67,13 +72,21 @@ def sample_corpus(items: Iterable[ItemLike], rng: np.random.Generator) -> Sample
 
 
 def choose_pilot(
-    scorer: GuardedScorer, corpus: SampledCorpus, queries: Sequence[Query], *, seconds: float, rng: np.random.Generator
+    scorer: GuardedScorer,
+    corpus: SampledCorpus,
+    queries: Sequence[Query],
+    *,
+    seconds: float,
+    most_pairs: float = math.inf,
+    rng: np.random.Generator,
 ) -> Pilot:
-    """As many items and queries as `seconds` allow, at the pace of a few pairs that are scored now."""
+    """As many items and queries as `seconds` allow, at the pace of a few pairs that are scored now, and as the cap on
+    spend does."""
     drawn = [queries[position] for position in rng.permutation(len(queries))[:MOST_PILOT_QUERIES]]
     pace = seconds_per_pair(scorer, corpus.items, drawn[0])
-    n_items, n_queries = _pilot_size(seconds / max(pace, 1e-9), len(corpus.items), len(drawn))
-    return Pilot(corpus.items[:n_items], corpus.positions[:n_items], drawn[:n_queries])
+    n_pairs = min(seconds / max(pace, 1e-9), scorer.calls_left, most_pairs)
+    n_items, n_queries = _pilot_size(n_pairs, len(corpus.items), len(drawn))
+    return Pilot(corpus.items[:n_items], corpus.positions[:n_items], drawn[:n_queries], pace)
 
 
 def fit_retrievers(retrievers: Mapping[str, Retriever], pilot: Pilot, *, n_items: int) -> dict[str, Retriever]:
@@ -140,13 +153,21 @@ class RequestTime:
         """Seconds of a pair in requests as large as the one that was timed."""
         return self.latency / WARM_UP_PAIRS + self.seconds_per_pair
 
+    def within(self, pace: float) -> RequestTime:
+        """The same, bounded by the seconds of a pair among very many: a pair takes no more than these, and no less than
+        half of them, where the other half is the latency of their requests."""
+        of_pair = min(max(self.seconds_per_pair, pace / 2), pace)
+        return RequestTime(max(0.0, self.latency + self.seconds_per_pair - of_pair), of_pair)
+
 
 def time_requests(scorer: GuardedScorer, items: Sequence[Item], query: Query) -> RequestTime:
-    """Measured with a request of one pair and one of some pairs, after one that doesn't count."""
+    """Measured with some requests of one pair and some of several pairs, after one that doesn't count."""
     few = Corpus(items[:WARM_UP_PAIRS])
     score_again(scorer, query, few, np.arange(1))
-    one, all_of_them = (_request_seconds(scorer, query, few, n_pairs) for n_pairs in (1, len(few)))
-    of_pair = max(0.0, all_of_them - one) / (len(few) - 1) if len(few) > 1 else one
+    one, several = (
+        median(_request_seconds(scorer, query, few, n_pairs) for _ in range(N_TIMED)) for n_pairs in (1, len(few))
+    )
+    of_pair = max((several - one) / (len(few) - 1), LEAST_SHARE * several / len(few)) if len(few) > 1 else one
     return RequestTime(max(0.0, one - of_pair), of_pair)
 
 
@@ -160,7 +181,9 @@ def _pilot_size(n_pairs: float, n_items: int, n_queries: int) -> tuple[int, int]
     """As many items and queries as the time allows, in the proportion of the most of them."""
     shrink = min(1.0, (n_pairs / (n_items * n_queries)) ** 0.5)
     least_items, least_queries = min(n_items, LEAST_PILOT_ITEMS), min(n_queries, LEAST_PILOT_QUERIES)
-    return max(least_items, int(shrink * n_items)), max(least_queries, int(shrink * n_queries))
+    chosen = max(least_queries, int(shrink * n_queries))
+    n_items = max(least_items, int(min(n_items, n_pairs / chosen)))  # fewer, where there are no fewer queries
+    return n_items, max(least_queries, int(min(chosen, n_pairs / n_items)))
 
 
 def _of_pilot(retriever: Retriever, pilot: Pilot, n_items: int) -> Retriever:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from anncur.errors import InputError
 from anncur.items import ItemLike, Query, QueryLike, as_queries
 from anncur.numbers import number, whole_number
 from anncur.planning.cluster import Cluster, ClusterPlan, chunk_times, plan_cluster
-from anncur.planning.comparison import LEAST_TEST, SHARES, Comparison, compare_methods
+from anncur.planning.comparison import LEAST_TEST, Comparison, compare_methods
 from anncur.planning.pilot import Paces, Pilot, SampledCorpus, choose_pilot, fit_retrievers, sample_corpus, score_pilot
 from anncur.planning.suitability import Suitability, assess
 from anncur.planning.worth import AnchorCost, advise_plan
@@ -35,17 +35,19 @@ from anncur.storage.pilot import PilotScores, write_pilot
 
 SQLITE_OVERHEAD = 2  # times the texts
 DERIVED_BYTES = 2**21  # what tuning leaves behind, however large the index
+PRICED_SHARE, PRICED_PAIRS = 0.1, 30_000  # of a build that a pilot may cost, or what lets it try 40 anchor queries
 
 
 @dataclass(frozen=True)
 class RecallAt:
-    """How much of the scorer's top 10 a method finds when it may score this share of the items, and the anchor queries
-    that it needs for that."""
+    """How much of the scorer's top 10 a method finds when it may score this share of the pilot's items, which is a
+    budget of so many pairs, and the anchor queries that it needs for that."""
 
     method: str
     share: float
     recall: float
     n_anchor_queries: int
+    budget: int
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,18 @@ def plan(
     cluster: Cluster | None = None,
     seconds: float = 60.0,
     seed: int = 0,
+    on_pilot: Callable[[AnchorCost], None] | None = None,
     progress: ProgressLike = None,
 ) -> BuildPlan:
     """Find out what a build would cost and bring, with a pilot of about `seconds`: how far searches get without anchor
     queries and with more and more of them, and which are worth paying for.
 
     `retrievers`, `embeddings` and `embed_queries` are as for `Index.build`. `price_per_1000` is what 1,000 pairs cost,
-    in any currency. `path` is the folder of the index to come: there the pilot's scores are kept, and not paid for
-    again. With a `cluster`, the plan also tells how long a build would take there, with how many workers: each as fast
-    as this process, so load the scorer with as many threads as a worker will have."""
+    in dollars; with it, the pilot has no more than a tenth of the build's pairs, or 30,000 if that is more. `on_pilot`
+    gets what the pilot will cost, before it is paid for. `path` is the folder of the index to come: there the pilot's
+    scores are kept, and not paid for again. With a `cluster`, the plan also tells how long a build would take there,
+    with how many workers: each as fast as this process, so load the scorer with as many threads as a worker will
+    have."""
     queries, guarded = _distinct(anchor_queries), load_scorer(scorer)
     rng = np.random.default_rng(whole_number("seed", seed, least=0))
     price = None if price_per_1000 is None else number("price_per_1000", price_per_1000, least=0) / 1000
@@ -107,8 +112,11 @@ def plan(
     corpus = replace(corpus, items=with_prepared(corpus.items, guarded.prepare(corpus.items)))  # as in the build
     calls_before = guarded.calls_made
     with showing(progress) as shown:
-        pilot = choose_pilot(guarded, corpus, queries, seconds=seconds, rng=rng)
+        most = math.inf if price is None else max(PRICED_PAIRS, PRICED_SHARE * corpus.n_items * len(queries))
+        pilot = choose_pilot(guarded, corpus, queries, seconds=seconds, most_pairs=most, rng=rng)
         fitted = fit_retrievers(chosen, pilot, n_items=corpus.n_items)
+        if on_pilot is not None:
+            on_pilot(_Pace(len(pilot.items), pilot.seconds_per_pair, price).cost(len(pilot.queries)))
         paces = Paces(shown)
         exact_scores, pace = score_pilot(guarded, pilot, progress=paces)
         n_calls = guarded.calls_made - calls_before
@@ -230,5 +238,5 @@ def _build_plan(
 def _recalls(found: Comparison) -> Iterable[RecallAt]:
     for measured in found.methods:
         means = measured.recalls.mean(axis=0).tolist()
-        for share, recall in zip(SHARES, means, strict=True):
-            yield RecallAt(measured.method, share, recall, measured.n_anchor_queries)
+        for (budget, share), recall in zip(found.shares.items(), means, strict=True):
+            yield RecallAt(measured.method, share, recall, measured.n_anchor_queries, budget)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from anncur.planning.advice import CLEARLY, FEW_ITEMS, LEAST_TUNED, matters, score_them_all
-from anncur.planning.comparison import LEAST_TEST, SHARES, Comparison, K, Measured
+from anncur.planning.comparison import LEAST_TEST, Comparison, K, Measured
 from anncur.progress import duration
 from anncur.retrievers.loading import RRF
 
-AVERAGED = f"means over {SHARES[0]:.0%} to {SHARES[-1]:.0%} of the items scored"
 DAY = 24 * 3600  # seconds
 
 
@@ -27,7 +27,7 @@ class AnchorCost:
     price: float | None
 
     def __str__(self) -> str:
-        price = "" if self.price is None else f", for {self.price:,.2f}"
+        price = "" if self.price is None else f", for ${self.price:,.2f}"
         return f"{self.n_pairs:,} pairs, about {duration(max(1.0, self.seconds))}{price}"
 
 
@@ -37,7 +37,7 @@ def advise_plan(found: Comparison, costs: Mapping[int, AnchorCost], *, n_items: 
         yield score_them_all(n_items)
     rival = max(found.reranked.items(), key=lambda named: named[1].mean, default=None)
     first, *others = found.posterior
-    yield _without_anchors(first, rival, n_rivals=len(found.reranked), n_test=found.n_test)
+    yield _without_anchors(first, rival, found)
     best = first if rival is None or first.mean >= rival[1].mean else rival[1]
     for measured in others:
         if matters(measured.lead(best)):
@@ -45,6 +45,7 @@ def advise_plan(found: Comparison, costs: Mapping[int, AnchorCost], *, n_items: 
             gain = f"raise this from {best.mean:.0%} to {measured.mean:.0%}"
             yield f"{n_anchors} anchor queries ({costs[n_anchors]}) {gain}"
             best = measured
+    yield from _worse(found)
     yield from _more(best, others, costs, n_test=found.n_test, n_queries=n_queries)
     if rival is not None and not matters(best.lead(rival[1])):
         yield _rerank(rival[0])
@@ -54,21 +55,37 @@ def advise_plan(found: Comparison, costs: Mapping[int, AnchorCost], *, n_items: 
         yield "this build takes more than a day: build in shards on several machines (shard=(i, n), --shard i/n)"
 
 
-def _without_anchors(first: Measured, rival: tuple[str, Measured] | None, *, n_rivals: int, n_test: int) -> str:
+def _without_anchors(first: Measured, rival: tuple[str, Measured] | None, found: Comparison) -> str:
     """Adaptive search from the first query on, beside re-ranking with the best retriever."""
-    top = f"of the scorer's top {K}"
+    top, averaged = f"of the scorer's top {K}", _averaged(found)
     if rival is None:
-        return f"begin without anchor queries: posterior finds {first.mean:.0%} {top} ({AVERAGED})"
+        return f"begin without anchor queries: posterior finds {first.mean:.0%} {top} ({averaged})"
     name, reranked = rival
-    named = f"{name}, the best retriever," if n_rivals > 1 else name
-    both = f"posterior finds {first.mean:.0%} {top} and re-ranking {named} {reranked.mean:.0%} ({AVERAGED})"
+    named = f"{name}, the best retriever," if len(found.reranked) > 1 else name
+    both = f"posterior finds {first.mean:.0%} {top} and re-ranking {named} {reranked.mean:.0%} ({averaged})"
     if matters(first.lead(reranked)):
         return f"begin without anchor queries: {both}"
     if matters(reranked.lead(first)):
         return f"without anchor queries, plain re-ranking serves better: {both}"
     is_close = abs(first.mean - reranked.mean) <= CLEARLY
-    why = "no difference that matters" if is_close else f"{n_test} test queries are too few to tell them apart"
+    why = "no difference that matters" if is_close else f"{found.n_test} test queries are too few to tell them apart"
     return f"without anchor queries, {both}: {why}"
+
+
+def _averaged(found: Comparison) -> str:
+    """What recalls are means over."""
+    fewest, *_, most = (*found.shares.values(), *found.shares.values())
+    span = f"{fewest:.0%} to {most:.0%}" if fewest < most else f"{most:.0%}"
+    return f"means over {span} of the items scored"
+
+
+def _worse(found: Comparison) -> Iterator[str]:
+    """Where more anchor queries found less than fewer."""
+    for fewer, more in pairwise(found.posterior):
+        if more.mean < fewer.mean - CLEARLY:
+            counts = f"{more.n_anchor_queries} anchor queries find less than {fewer.n_anchor_queries or 'none'}"
+            chance = "" if matters(fewer.lead(more)) else f"; {found.n_test} test queries can't tell it from chance"
+            yield f"{counts} on the pilot, {more.mean:.0%} against {fewer.mean:.0%}{chance}"
 
 
 def _more(
