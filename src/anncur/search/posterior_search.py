@@ -208,7 +208,8 @@ class PosteriorSearch:
         if k > max(calibration.ks, default=0):
             return np.full(len(self.scored), np.nan)
         recalls = calibration.apply(self.recall_features(calibration.around(k)), k=k, n_scored=n_scored)
-        return np.minimum(recalls, n_scored / k)
+        possible: FloatVector = np.minimum(recalls, n_scored / k)
+        return possible
 
     def drifts(self, reference: DriftReference) -> FloatVector:
         """How unlike the queries of the reference these are, (n_queries,); NaN where it can't be known."""
