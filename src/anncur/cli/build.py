@@ -190,7 +190,7 @@ def upsert(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Add new items, and replace those whose ids are there.
+    """Add new items, and replace those whose ids are already there.
 
     What is the same in all is left alone; where only metadata changed, nothing is scored. Interrupted, it resumes.
 

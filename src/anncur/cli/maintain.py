@@ -36,7 +36,7 @@ def info(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Tell what an index is made of, and how well it suits its scorer.
+    """Show what an index is made of, and how well it suits its scorer.
 
     On anchor queries that were held out in tuning: how much adaptive search finds with how many pairs, how much plain
     re-ranking and the method anncur, and what to use. From the query log (--log-queries): how many of the latest
