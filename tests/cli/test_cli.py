@@ -10,7 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -116,7 +116,7 @@ def edge() -> typer.Typer:
     """A program whose only command raises the error that is named."""
     program = typer.Typer()
 
-    def fail(kind: str, debug: bool = False) -> None:
+    def fail(kind: str, as_json: Annotated[bool, typer.Option("--json")] = False, debug: bool = False) -> None:
         """Raise."""
         errors = {
             "ours": InputError("[k] must\nbe 1"),
@@ -143,6 +143,32 @@ def edge() -> typer.Typer:
 def test_every_error_is_one_line_without_a_traceback(edge: typer.Typer, kind: str, code: int, line: str) -> None:
     result = runner.invoke(edge, [kind])
     assert (result.exit_code, result.stderr.strip()) == (code, line)
+    result = runner.invoke(edge, [kind, "--json"])
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert json.loads(result.stderr) == {"error": line.removeprefix("error: ")}
+
+
+WARNING = """
+import typer, warnings
+from anncur.cli.frame import JsonOption, at_the_edge
+from anncur.errors import AnncurWarning
+
+def warn(as_json: JsonOption = False, debug: bool = False) -> None:
+    warnings.warn("all scores\\nare 1.0", AnncurWarning)
+    warnings.warn("somebody else's", DeprecationWarning)
+
+program = typer.Typer()
+program.command()(at_the_edge(warn))
+program()
+"""
+
+
+def test_a_warning_is_one_line_without_the_place_in_our_code() -> None:
+    for options, line in (([], "warning: all scores are 1.0"), (["--json"], '{"warning": "all scores are 1.0"}')):
+        command = [sys.executable, "-W", "default", "-c", WARNING, *options]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+        assert shown[0] == line
+        assert "DeprecationWarning: somebody else's" in shown[1]
 
 
 def test_debug_shows_the_traceback(edge: typer.Typer) -> None:

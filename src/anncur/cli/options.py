@@ -69,7 +69,10 @@ CacheOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", help="The threads of a model that ONNX Runtime runs; by default one for each core that may be used."),
+    typer.Option(
+        "--threads",
+        help="The threads of a model that ONNX Runtime runs; by default one for each core that may be used.",
+    ),
 ]
 
 
@@ -78,7 +81,8 @@ MarkedOption = Annotated[bool, typer.Option("--marked", help="One [ ] in each li
 
 EngineOption = Annotated[str, typer.Option("--engine", help=f"Who does the work: {', '.join(ENGINES)} (extra `ray`).")]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", help="The address of a Ray cluster; by default one is started on this machine.")
+    str | None,
+    typer.Option("--address", help="The address of a Ray cluster; by default one is started on this machine."),
 ]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", help="How many workers of the engine ray; by default as many as fit.")
@@ -103,7 +107,9 @@ def _seed(value: int) -> int:
     return value
 
 
-SeedOption = Annotated[int, typer.Option("--seed", callback=_seed, help="The seed of everything that is drawn at random.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", callback=_seed, help="The seed of everything that is drawn at random.")
+]
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
         warnings.warn(
             f"{folder} was built already, with (retrievers, anchor_method, seed, vectors) {was}, and stays so; {now} "
             "was asked for: build in another place, call tune for another anchor_method or seed, or open it with "
-            "vectors=…",
+            "other vectors",
             AnncurWarning,
             stacklevel=4,
         )
