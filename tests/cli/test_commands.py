@@ -290,6 +290,22 @@ def test_mistakes_end_in_one_clear_line(run: Run, arguments: list[str], problem:
     assert not Path("nowhere").exists()
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_number_of_anchor_queries_that_there_are_not_is_warned_of(run: Run) -> None:
+    shown = {n: CliRunner().invoke(app, [*BUILD, "--n-anchor-queries", n]).stderr for n in ("31", "30")}
+    warning = "warning: --n-anchor-queries 31 is more than the 30 of queries.txt: all of them are taken\n"
+    assert warning in shown["31"]
+    assert "warning" not in shown["30"]
+
+
+def test_a_file_without_queries_is_refused(run: Run) -> None:
+    run(*BUILD[:2], *BUILD[4:])
+    Path("empty.jsonl").write_text("\n")
+    search = ("search", "x.anncur", "--queries", "empty.jsonl", "--out", "answers.jsonl")
+    assert "empty.jsonl holds no queries" in run(*search, code=1)
+    assert not Path("answers.jsonl").exists()
+
+
 SEARCH = ["search", "x.anncur", "anything"]
 
 

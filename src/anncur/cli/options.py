@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -18,7 +19,7 @@ from anncur.engines.base import Engine
 from anncur.engines.names import NAMES as ENGINES
 from anncur.engines.names import as_engine
 from anncur.engines.ray import RayEngine
-from anncur.errors import InputError
+from anncur.errors import AnncurWarning, InputError
 from anncur.index.index import Index
 from anncur.items import Query
 from anncur.numbers import whole_number
@@ -245,6 +246,12 @@ def drawn_queries(
     queries = list(read_queries(path, marked=marked))
     if not queries:
         raise InputError(f"{path} holds no queries; an index is tuned and calibrated on some like those to come")
+    if n_queries is not None and n_queries > len(queries):
+        warnings.warn(
+            f"{option} {n_queries} is more than the {len(queries)} of {path}: all of them are taken",
+            AnncurWarning,
+            stacklevel=2,
+        )
     if n_queries is None or n_queries >= len(queries):
         return queries
     order = np.random.default_rng(seed).permutation(len(queries))

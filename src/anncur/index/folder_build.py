@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from anncur.errors import AnncurWarning, FingerprintError, InputError
-from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, warn_of_constant
 from anncur.index.encoding import check_embeddings, check_first_query
 from anncur.index.folder_vectors import with_vectors
 from anncur.items import Corpus, Item, Items, Query
@@ -93,6 +93,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             if is_whole_index(folder):
                 return
             fitted, basis_files = _encode(folder, segment, items, request)  # by the one that publishes
+        warn_of_constant(segment.matrix, scorer)
         check_stability(request.watch, segment.matrix, scorer, queries, segment.items.between)
         derived = derive(
             segment.matrix,
