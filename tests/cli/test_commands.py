@@ -298,6 +298,22 @@ def test_a_number_of_anchor_queries_that_there_are_not_is_warned_of(run: Run) ->
     assert "warning" not in shown["30"]
 
 
+@pytest.mark.parametrize("command", [BUILD, ["add", "x.anncur", "twice.jsonl"], ["upsert", "x.anncur", "twice.jsonl"]])
+def test_lines_that_share_an_id_are_named(run: Run, command: list[str]) -> None:
+    Path("twice.jsonl").write_text('{"id": "new", "text": "a"}\n\n{"id": "new", "text": "b"}\n')
+    if command is BUILD:
+        command = ["build", "twice.jsonl", *BUILD[2:]]
+    else:
+        run("build", "corpus.jsonl", *BUILD[4:])
+    problem = run(*command, code=1)
+    assert problem.startswith("twice.jsonl:3: ids must be unique, and twice.jsonl:1 has 'new' too")
+
+
+def test_an_id_that_the_index_has_is_named_as_before(run: Run) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    assert "the index already has an item with the id 'i0'" in run("add", "x.anncur", "corpus.jsonl", code=1)
+
+
 def test_a_file_without_queries_is_refused(run: Run) -> None:
     run(*BUILD[:2], *BUILD[4:])
     Path("empty.jsonl").write_text("\n")

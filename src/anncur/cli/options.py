@@ -14,12 +14,12 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from anncur.datasets.jsonl import read_queries
+from anncur.datasets.jsonl import check_ids, read_queries
 from anncur.engines.base import Engine
 from anncur.engines.names import NAMES as ENGINES
 from anncur.engines.names import as_engine
 from anncur.engines.ray import RayEngine
-from anncur.errors import AnncurWarning, InputError
+from anncur.errors import AnncurWarning, DuplicateIdError, InputError
 from anncur.index.index import Index
 from anncur.items import Query
 from anncur.numbers import whole_number
@@ -229,6 +229,16 @@ def read_embeddings(path: Path | None) -> NDArray[Any] | None:
         message = f"--embeddings must be an .npy file with a row for each item, can't read {path}: {error}"
         raise InputError(message) from error
     return rows
+
+
+@contextmanager
+def naming_lines(corpus: Path) -> Iterator[None]:
+    """Around work on the items of a file: where two of them share an id, name their lines."""
+    try:
+        yield
+    except DuplicateIdError:
+        check_ids(corpus)
+        raise
 
 
 def import_from_here() -> None:
