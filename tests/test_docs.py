@@ -283,6 +283,11 @@ def test_every_extra_that_a_page_names_exists(page: Path) -> None:
     assert set(extras_named(text)) <= set(project["optional-dependencies"])
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_page_installs_from_a_checkout(page: Path) -> None:
+    assert not re.findall(r"pip\s+install\s+'?anncur", page.read_text(encoding="utf-8"))
+
+
 def extras_named(text: str) -> Iterator[str]:
     for in_brackets, in_words in EXTRAS.findall(text):
         yield from re.findall(r"[a-z]+", in_brackets)

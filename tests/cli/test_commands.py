@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in a folder that holds a corpus, queries and a scorer; returns its JSON."""
+    """Run a command in a folder that holds a corpus, queries and a scorer; returns its JSON, or its error."""
     monkeypatch.chdir(tmp_path)
     items = [{"id": f"i{n}", "text": "x" * (n % 17 + 1), "title": f"item {n}"} for n in range(60)]
     Path("corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
@@ -33,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def command(*arguments: str, code: int = 0) -> Any:
         result = CliRunner().invoke(app, [*arguments, "--json"])
         assert result.exit_code == code, result.output
-        return json.loads(result.stdout) if result.stdout else result.stderr
+        return json.loads(result.stdout) if result.stdout else json.loads(result.stderr.splitlines()[-1])["error"]
 
     return command
 
@@ -281,11 +282,66 @@ def digest(path: str) -> str:
     ],
 )
 def test_mistakes_end_in_one_clear_line(run: Run, arguments: list[str], problem: str) -> None:
-    shown = run(*arguments, code=1)
+    assert problem in run(*arguments, code=1)
+    shown = CliRunner().invoke(app, arguments).stderr
     assert shown.startswith("error: ")
     assert problem in shown
     assert len(shown.splitlines()) == 1
     assert not Path("nowhere").exists()
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_number_of_anchor_queries_that_there_are_not_is_warned_of(run: Run) -> None:
+    shown = {n: CliRunner().invoke(app, [*BUILD, "--n-anchor-queries", n]).stderr for n in ("31", "30")}
+    warning = "warning: --n-anchor-queries 31 is more than the 30 of queries.txt: all of them are taken\n"
+    assert warning in shown["31"]
+    assert "warning" not in shown["30"]
+
+
+@pytest.mark.parametrize("command", [BUILD, ["add", "x.anncur", "twice.jsonl"], ["upsert", "x.anncur", "twice.jsonl"]])
+def test_lines_that_share_an_id_are_named(run: Run, command: list[str]) -> None:
+    Path("twice.jsonl").write_text('{"id": "new", "text": "a"}\n\n{"id": "new", "text": "b"}\n')
+    if command is BUILD:
+        command = ["build", "twice.jsonl", *BUILD[2:]]
+    else:
+        run("build", "corpus.jsonl", *BUILD[4:])
+    problem = run(*command, code=1)
+    assert problem.startswith("twice.jsonl:3: ids must be unique, and twice.jsonl:1 has 'new' too")
+
+
+def test_an_id_that_the_index_has_is_named_as_before(run: Run) -> None:
+    run("build", "corpus.jsonl", *BUILD[4:])
+    assert "the index already has an item with the id 'i0'" in run("add", "x.anncur", "corpus.jsonl", code=1)
+
+
+def test_a_file_without_queries_is_refused(run: Run) -> None:
+    run(*BUILD[:2], *BUILD[4:])
+    Path("empty.jsonl").write_text("\n")
+    search = ("search", "x.anncur", "--queries", "empty.jsonl", "--out", "answers.jsonl")
+    assert "empty.jsonl holds no queries" in run(*search, code=1)
+    assert not Path("answers.jsonl").exists()
+
+
+SEARCH = ["search", "x.anncur", "anything"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ([*SEARCH, "--budget", "0"], "budget must be at least 1, got 0; give a larger number"),
+        ([*SEARCH, "-k", "0"], "k must be at least 1, got 0; give a larger number"),
+        ([*SEARCH, "--target-recall", "0.9", "--method", "rerank"], "give a budget instead"),
+        ([*SEARCH, "--target-recall", "0.9", "--budget", "9"], "max_budget, the most to spend on it"),
+        ([*SEARCH, "--scorer", "failing_scorer_of_tests:score"], "give it the fingerprint 'scorer_of_tests:score'"),
+        ([*BUILD[:5], "y.anncur", "--scorer", "failing_scorer_of_tests:score"], "allow retries, such as 3"),
+    ],
+)
+def test_advice_names_nothing_that_only_python_has(run: Run, arguments: list[str], advice: str) -> None:
+    Path("failing_scorer_of_tests.py").write_text("def score(pairs): raise OSError('down')\n")
+    run("build", "corpus.jsonl", *BUILD[4:])
+    shown = run(*arguments, code=1)
+    assert advice in shown
+    assert not re.search(r"load_scorer|\w=…", shown)
 
 
 def test_what_people_see_names_the_next_step(run: Run) -> None:
@@ -308,7 +364,7 @@ def test_an_index_is_built_and_grows_with_embeddings(run: Run) -> None:
     embedded = ["--embeddings", "corpus.npy", "--embed-queries", "embedder_of_tests:embed"]
     run(*BUILD, *embedded)
     assert run("info", "x.anncur")["retrievers"] == ["bm25", "embeddings"]
-    assert "pass embeddings=" in run("add", "x.anncur", "new.jsonl", code=1)
+    assert "give those of the new ones" in run("add", "x.anncur", "new.jsonl", code=1)
     assert run("add", "x.anncur", "new.jsonl", "--embeddings", "new.npy")["n_items"] == 61
     run("search", "x.anncur", "seven", "--budget", "5")
     assert run("tune", "x.anncur")["version"] == 3

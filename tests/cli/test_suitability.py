@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,19 @@ def test_info_shows_what_its_json_has(folder: str) -> None:
     assert f"rerank bm25 │{recall:>9.0%}" in shown
     assert " ".join(found["advice"]) in " ".join(shown.split()).replace(" - ", " ")
     assert f"{found['components'][0]['n_components']} explain 90%" in shown
+
+
+def test_info_shows_what_an_index_is_made_of_as_people_read_it(folder: str) -> None:
+    shown = run("info", folder).stdout
+    rows = dict(re.findall(r"^ *(\S.*?)  (.*)$", shown.partition("\n\n")[0], re.M))
+    assert (rows["retrievers"], rows["higher is better"]) == ("bm25", "yes")
+    assert re.fullmatch(r"0\.\d MiB", rows["size"])
+    assert rows["scorer"] == "scorer_of_suitability:score"
+    assert not {"scorer name", "bytes", "drift"} & set(rows)
+    sample = run("info", str(anncur.load_sample().index_path)).stdout
+    assert re.search(r"items  2,000\n", sample)
+    assert "scorer name  builtin\n" in sample
+    assert "retrievers  bm25, tfidf\n" in sample
 
 
 def test_info_draws_recall_against_the_budget(folder: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from anncur import Item, Query, read_items, read_queries
-from anncur.datasets.jsonl import read_documents
-from anncur.errors import FileFormatError, InputError
+from anncur.datasets.jsonl import check_ids, read_documents
+from anncur.errors import DuplicateIdError, FileFormatError, InputError
 
 
 def write(path: Path, text: str) -> Path:
@@ -87,6 +87,21 @@ def test_a_bad_line_is_named_with_its_problem(tmp_path: Path, line: str, problem
     file = write(tmp_path / "items.jsonl", line + "\n")
     with pytest.raises(FileFormatError, match=rf"items\.jsonl:1: .*{problem}"):
         list(read_items(file))
+
+
+def test_a_file_in_another_format_is_told_which_are_read(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"items\.csv:1: not JSON: .* items are read from JSON lines and BEIR"):
+        list(read_items(write(tmp_path / "items.csv", "id,text\na,x\n")))
+
+
+def test_lines_of_items_that_share_an_id_are_named(tmp_path: Path) -> None:
+    lines = ['{"id": "a", "text": "x"}', "", '{"id": "b", "text": "x"}', '{"_id": "a", "text": "y"}']
+    check_ids(write(tmp_path / "unique.jsonl", "\n".join(lines[:3])))
+    file = write(tmp_path / "items.jsonl", "\n".join(lines))
+    with pytest.raises(
+        DuplicateIdError, match=r"items\.jsonl:4: ids must be unique, and .*items\.jsonl:1 has 'a' too;"
+    ):
+        check_ids(file)
 
 
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:

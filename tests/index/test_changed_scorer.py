@@ -42,7 +42,7 @@ shorter_is_better.__qualname__ = longer_is_better.__qualname__  # the same funct
 def test_a_build_with_a_scorer_of_a_script_warns_and_the_error_names_the_way_out(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "fingerprint='my-scorer-v1'" in run.stdout
-    with pytest.raises(anncur.FingerprintError, match=r"load_scorer\(…, fingerprint='__main__:scorer'\)"):
+    with pytest.raises(anncur.FingerprintError, match=r"give it the fingerprint '__main__:scorer'"):
         anncur.Index.open(tmp_path / "x.anncur", longer_is_better)
     same = anncur.load_scorer(longer_is_better, fingerprint="__main__:scorer")
     assert anncur.Index.open(tmp_path / "x.anncur", same).search("a", k=1).ids == ["10"]

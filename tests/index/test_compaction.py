@@ -257,7 +257,7 @@ def test_building_again_at_the_same_place_is_still_nothing_to_do(world: World, t
     world.scorer.pairs.clear()
     assert build(world, tmp_path / "x").digest() == index.digest()
     assert world.scorer.pairs == []
-    with pytest.raises(InputError, match="holds another index"):
+    with pytest.raises(InputError, match="an index that was built with other items"):
         anncur.Index.build(world.items[:9], world.scorer, world.queries[:N_ANCHORS], path=tmp_path / "x")
 
 

@@ -127,9 +127,23 @@ def test_building_again_costs_nothing_and_building_something_else_is_refused(
     world.scorer.pairs.clear()
     assert build(tmp_path / "x.anncur", world).digest() == first.digest()
     assert world.scorer.pairs == []
-    with pytest.raises(InputError, match="holds another index"):
+    with pytest.raises(InputError, match=r"an index that was built with other items \(60 there, 30 given\); choose"):
         build(tmp_path / "x.anncur", world, 30)
     assert first.gc(unpublished=True) == []
+
+
+def test_all_that_differs_from_the_index_that_is_there_is_named(tmp_path: Path, make_world: MakeWorld) -> None:
+    world = make_world()
+    anncur.Index.build(world.items, world.scorer, world.queries[:10], path=tmp_path / "x.anncur")
+    with pytest.raises(InputError) as caught:
+        anncur.Index.build(
+            world.items[:30], world.scorer, world.queries[:4], path=tmp_path / "x.anncur", dtype="float16"
+        )
+    assert str(caught.value) == (
+        f"{tmp_path / 'x.anncur'} holds an index that was built with other anchor queries (10 there, 4 given) and "
+        "other items (60 there, 30 given) and another dtype (float32 there, float16 given); choose another path, or "
+        "give the same again"
+    )
 
 
 def test_a_failed_build_is_resumed(tmp_path: Path, make_world: MakeWorld) -> None:
@@ -151,7 +165,7 @@ def test_an_unfinished_build_is_not_resumed_with_other_items(tmp_path: Path, mak
     world = make_world()
     with pytest.raises(ScorerError):
         build_capped(tmp_path / "x.anncur", world, max_calls=300)
-    with pytest.raises(ResumeError, match=r"unfinished build.*another n_items|unfinished build.*another items"):
+    with pytest.raises(ResumeError, match=r"unfinished build .* with other items \(60 there, 30 given\); give"):
         build(tmp_path / "x.anncur", world, 30)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -209,8 +210,20 @@ def test_a_failed_build_keeps_what_was_paid_for_and_is_resumed_from_there() -> N
     assert index.search("a", k=3, budget=len(items)).ids == index.search("a", k=3, method="exhaustive").ids
 
 
+@pytest.mark.parametrize("on_disk", [True, False], ids=["on disk", "in memory"])
+def test_a_scorer_that_tells_no_items_apart_is_warned_of(tmp_path: Path, on_disk: bool) -> None:
+    scorer = anncur.load_scorer(lambda pairs: [0.5] * len(pairs), fingerprint="constant", higher_is_better=False)
+    path = tmp_path / "x.anncur" if on_disk else None
+    with pytest.warns(anncur.AnncurWarning, match=r"the scorer constant gives all pairs the same score, 0\.5, so"):
+        anncur.Index.build(["a", "b", "c"], scorer, ["q", "p"], path=path)
+    anncur.Index.build(["a"], scorer, ["q", "p"])
+    anncur.Index.build(["a", "b", "c"], scorer)
+
+
 def test_scores_of_another_scorer_are_refused() -> None:
-    with pytest.raises(FingerprintError, match=r"came from the scorer .*lengths, not from failing"):
+    with pytest.raises(
+        FingerprintError, match=r"built with another scorer \(.*lengths there, failing given\); give the same"
+    ):
         anncur.Index.build(["a", "bb", "ccc"], Failing(9), ["q", "p"], exact_scores=build().exact_scores)
 
 
@@ -224,14 +237,14 @@ def test_scores_of_other_items_are_refused() -> None:
     with pytest.raises(ScorerError) as caught:
         build(scorer, items)
     assert isinstance(caught.value.kept, ScoreMatrix)
-    with pytest.raises(ResumeError, match="made with another items"):
+    with pytest.raises(ResumeError, match="built with other items; give the same"):
         anncur.Index.build(items[::-1], scorer, ["q", "p"], exact_scores=caught.value.kept)
 
 
 def test_scores_that_were_turned_around_are_refused() -> None:
     kept = build(scorer=lengths).exact_scores
     turned = anncur.load_scorer(lengths, higher_is_better=False)
-    with pytest.raises(ResumeError, match="another higher_is_better: True then, False now"):
+    with pytest.raises(ResumeError, match=r"another higher_is_better \(True there, False given\)"):
         anncur.Index.build(["a", "bb", "ccc"], turned, ["q", "p"], exact_scores=kept)
 
 

@@ -266,7 +266,7 @@ def test_a_target_without_tuning_is_refused(make_world: MakeWorld) -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"budget": 50, "target_recall": 0.9}, "give one of them"),
+        ({"budget": 50, "target_recall": 0.9}, "give one of them, or with target_recall max_budget"),
         ({"max_budget": 50}, "max_budget goes with target_recall"),
         ({"target_recall": 1.5}, "target_recall must be"),
         ({"target_recall": 0.9, "max_budget": 0}, "max_budget must be"),

@@ -33,6 +33,7 @@ from anncur.cli.options import (
     WorkersPerGpuOption,
     drawn_queries,
     engine_from,
+    naming_lines,
     open_index,
     read_embeddings,
     results_alone,
@@ -119,7 +120,7 @@ def build(
     guarded = scorer_from(
         scorer, batch_size=batch_size, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache
     )
-    with show_progress(as_json=as_json) as progress, results_alone(runs_on):
+    with show_progress(as_json=as_json) as progress, results_alone(runs_on), naming_lines(corpus):
         index = Index.build(
             read_items(corpus),
             guarded,
@@ -174,7 +175,7 @@ def add(
     - `anncur add my.anncur new.jsonl --embeddings new.npy`
     """
     opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, naming_lines(corpus):
         opened.add(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
     _show(opened, index, as_json=as_json)
 
@@ -192,7 +193,7 @@ def upsert(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Add new items, and replace those whose ids are there.
+    """Add new items, and replace those whose ids are already there.
 
     What is the same in all is left alone; where only metadata changed, nothing is scored. Interrupted, it resumes.
 
@@ -202,7 +203,7 @@ def upsert(
     - `anncur upsert my.anncur today.jsonl --embeddings today.npy`
     """
     opened = open_index(index, scorer, retries=retries, max_calls=max_calls, threads=threads, rules=rule, cache=cache)
-    with show_progress(as_json=as_json) as progress:
+    with show_progress(as_json=as_json) as progress, naming_lines(corpus):
         opened.upsert(read_items(corpus), embeddings=read_embeddings(embeddings), progress=progress)
     _show(opened, index, as_json=as_json)
 

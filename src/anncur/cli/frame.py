@@ -1,7 +1,8 @@
 """What every command shares: its options, where it writes, and the edge where errors become one line and a code.
 
-Results go to standard output, everything else to standard error, so that `--json` can be piped. Exit codes: 0 done,
-1 an error that the user can repair, 2 wrong usage, 70 a bug of ours, 130 interrupted, 141 nobody reads the output."""
+Results go to standard output, everything else to standard error, so that `--json` can be piped; progress, warnings and
+errors are JSON lines then, too. Exit codes: 0 done, 1 an error that the user can repair, 2 wrong usage, 70 a bug of
+ours, 130 interrupted, 141 nobody reads the output."""
 
 from __future__ import annotations
 
@@ -12,16 +13,21 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from anncur.errors import AnncurError
+from anncur.errors import AnncurError, AnncurWarning
 from anncur.progress import Lines, ProgressDisplay, display_for, json_line
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, and progress as JSON lines.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object; progress, warnings and errors are JSON lines.")
+]
 # sequences that move the cursor, colour, set titles or write to the clipboard, as ECMA-48 has them
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -42,20 +48,22 @@ def at_the_edge(command: Callable[..., None]) -> Callable[..., None]:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that can't show a character still shows the rest
+        fail = partial(_fail, as_json=options.get("as_json", False))
         try:
-            command(**options)
+            with _short_warnings(as_json=options.get("as_json", False)):
+                command(**options)
             sys.stdout.flush()
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
-            _fail("interrupted; run the same again to resume", code=130, debug=False)
+            fail("interrupted; run the same again to resume", 130, debug=False)
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
         except (AnncurError, OSError) as error:
-            _fail(str(error), code=1, debug=options["debug"])
+            fail(str(error), 1, debug=options["debug"])
         except Exception as error:
-            _fail(f"a bug in anncur: {type(error).__name__}: {error}; --debug shows where", 70, debug=options["debug"])
+            fail(f"a bug in anncur: {type(error).__name__}: {error}; --debug shows where", 70, debug=options["debug"])
 
     return run
 
@@ -67,8 +75,7 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print one JSON object as the result."""
-    written = json.dumps(value, ensure_ascii=False, default=str)
-    sys.stdout.write(_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", written) + "\n")  # JSON escapes the others itself
+    sys.stdout.write(_json_line(value))
 
 
 def printable(text: str) -> str:
@@ -81,10 +88,42 @@ def show_progress(*, as_json: bool) -> ProgressDisplay:
     return Lines(sys.stderr, json_line) if as_json else display_for(sys.stderr)
 
 
-def _fail(message: str, code: int, *, debug: bool) -> None:
+@contextmanager
+def _short_warnings(*, as_json: bool) -> Iterator[None]:
+    """Let a warning of ours be one line, without the place in our code that gives it."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        if issubclass(category, AnncurWarning):
+            text = _in_one_line(str(message))
+            sys.stderr.write(_json_line({"warning": text}) if as_json else f"warning: {printable(text)}\n")
+        else:
+            usual(message, category, *place, **options)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
+
+
+def _fail(message: str, code: int, *, debug: bool, as_json: bool) -> None:
     if debug:
         traceback.print_exc()
-    out = Console(stderr=True, highlight=False, soft_wrap=True)
-    out.print("[bold red]error:[/]", end=" ")
-    out.print(printable(" ".join(message.split())), markup=False)
+    text = _in_one_line(message)
+    if as_json:
+        sys.stderr.write(_json_line({"error": text}))
+    else:
+        out = Console(stderr=True, highlight=False, soft_wrap=True)
+        out.print("[bold red]error:[/]", end=" ")
+        out.print(printable(text), markup=False)
     raise typer.Exit(code)
+
+
+def _in_one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _json_line(value: Any) -> str:
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", written) + "\n"  # JSON escapes the others itself

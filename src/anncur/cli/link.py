@@ -84,7 +84,7 @@ def link(
         return
     table = Table("world", "ranker", "mentions", "recall", "accuracy", "normalised", box=None)
     for row in rows:
-        shares = (f"{100 * share:.1f} %" for share in (row.recall, row.accuracy, row.normalised_accuracy))
+        shares = (f"{share:.1%}" for share in (row.recall, row.accuracy, row.normalised_accuracy))
         table.add_row(row.world, row.ranker, f"{row.n_mentions:,}", *shares)
     console().print(table)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +37,7 @@ def info(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Tell what an index is made of, and how well it suits its scorer.
+    """Show what an index is made of, and how well it suits its scorer.
 
     On anchor queries that were held out in tuning: how much adaptive search finds with how many pairs, how much plain
     re-ranking and the method anncur, and what to use. From the query log (--log-queries): how many of the latest
@@ -59,14 +60,33 @@ def info(
         print_json({**described, "suitability": suitability.to_dict()})
         return
     out = console()
-    del described["drift"]
-    for name, value in described.items():
-        out.print(f"{name.removeprefix('n_').replace('_', ' '):>18}  {value}", markup=False, soft_wrap=True)
+    for name, value in _in_words(described).items():
+        out.print(f"{name:>18}  {value}", markup=False, soft_wrap=True)
     show_suitability(out, suitability)
     for line in suitability.advice:
         out.print(f"- {line}", markup=False)
     if found.drift is not None:
         out.print(f"- {found.drift.text}", markup=False)
+
+
+def _in_words(described: Mapping[str, Any]) -> dict[str, str]:
+    """What an index is made of, as people read it."""
+    hidden = {"drift", "n_bytes", *(["scorer_name"] if described["scorer_name"] in {"", described["scorer"]} else [])}
+    shown = {name: value for name, value in described.items() if name not in hidden}
+    words = {name.removeprefix("n_").replace("_", " "): _word(value) for name, value in shown.items()}
+    return {**words, "size": _size(described["n_bytes"])}
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def verify(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -13,12 +14,12 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from anncur.datasets.jsonl import read_queries
+from anncur.datasets.jsonl import check_ids, read_queries
 from anncur.engines.base import Engine
 from anncur.engines.names import NAMES as ENGINES
 from anncur.engines.names import as_engine
 from anncur.engines.ray import RayEngine
-from anncur.errors import InputError
+from anncur.errors import AnncurWarning, DuplicateIdError, InputError
 from anncur.index.index import Index
 from anncur.items import Query
 from anncur.numbers import whole_number
@@ -69,7 +70,10 @@ CacheOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", help="Of a model in ONNX Runtime; by default all cores that may be used."),
+    typer.Option(
+        "--threads",
+        help="The threads of a model that ONNX Runtime runs; by default one for each core that may be used.",
+    ),
 ]
 
 
@@ -78,7 +82,8 @@ MarkedOption = Annotated[bool, typer.Option("--marked", help="One [ ] in each li
 
 EngineOption = Annotated[str, typer.Option("--engine", help=f"Who does the work: {', '.join(ENGINES)} (extra `ray`).")]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", help="Of a Ray cluster; by default one is started on this machine.")
+    str | None,
+    typer.Option("--address", help="The address of a Ray cluster; by default one is started on this machine."),
 ]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", help="How many workers of the engine ray; by default as many as fit.")
@@ -103,7 +108,9 @@ def _seed(value: int) -> int:
     return value
 
 
-SeedOption = Annotated[int, typer.Option("--seed", callback=_seed, help="Of everything that is drawn at random.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", callback=_seed, help="The seed of everything that is drawn at random.")
+]
 
 
 @contextmanager
@@ -224,6 +231,16 @@ def read_embeddings(path: Path | None) -> NDArray[Any] | None:
     return rows
 
 
+@contextmanager
+def naming_lines(corpus: Path) -> Iterator[None]:
+    """Around work on the items of a file: where two of them share an id, name their lines."""
+    try:
+        yield
+    except DuplicateIdError:
+        check_ids(corpus)
+        raise
+
+
 def import_from_here() -> None:
     """Let `package.module:name` find modules in the current folder, as `python -m` does."""
     if os.getcwd() not in sys.path:
@@ -239,6 +256,12 @@ def drawn_queries(
     queries = list(read_queries(path, marked=marked))
     if not queries:
         raise InputError(f"{path} holds no queries; an index is tuned and calibrated on some like those to come")
+    if n_queries is not None and n_queries > len(queries):
+        warnings.warn(
+            f"{option} {n_queries} is more than the {len(queries)} of {path}: all of them are taken",
+            AnncurWarning,
+            stacklevel=2,
+        )
     if n_queries is None or n_queries >= len(queries):
         return queries
     order = np.random.default_rng(seed).permutation(len(queries))

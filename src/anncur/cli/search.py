@@ -169,7 +169,10 @@ def _asked(query: str | None, queries: Path | None, out: Path | None, *, marked:
     if (queries is None) != (out is None):
         raise InputError("--queries and --out go together: many queries are answered in a file")
     if queries is not None:
-        return list(read_queries(queries, marked=marked))
+        found = list(read_queries(queries, marked=marked))
+        if not found:
+            raise InputError(f"{queries} holds no queries; write one per line")
+        return found
     return [Query.marked(query or "") if marked else Query(query or "")]
 
 

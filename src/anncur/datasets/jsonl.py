@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from anncur.errors import FileFormatError, InputError
+from anncur.errors import DuplicateIdError, FileFormatError, InputError
 from anncur.items import Item, Query
 
 StrPath = str | Path
@@ -18,7 +18,10 @@ Read = TypeVar("Read", Item, Query)
 
 
 def read_items(path: StrPath) -> Iterator[Item]:
-    """Items of a JSON-lines file (`id` or `_id`, `text`, perhaps `title`, `metadata`), or of a BEIR folder's corpus."""
+    """Items of a JSON-lines file (`id` or `_id`, `text`, perhaps `title`, `metadata`), or of a BEIR folder's corpus.
+
+    An iterator that reads a line when its item is asked for, and can be used once: a build needs no more, however large
+    the file is. `list(read_items(path))` or `Corpus(read_items(path))` holds them all."""
     file = _file(path, "corpus.jsonl")
     return (_at(where, Item.from_record, record) for where, record in read_records(file))
 
@@ -27,7 +30,7 @@ def read_queries(path: StrPath, *, marked: bool = False) -> Iterator[Query]:
     """Queries of a JSON-lines file (`text`, perhaps `id` or `_id`, `mention`), of a BEIR folder, or of a text file.
 
     A file that ends in .txt has one query per line: plain text, or with `marked` a text with exactly one
-    `[mention]`."""
+    `[mention]`. An iterator, as for `read_items`."""
     file = _file(path, "queries.jsonl")
     if file.name.removesuffix(".gz").endswith(".txt"):
         read = Query.marked if marked else Query
@@ -35,6 +38,18 @@ def read_queries(path: StrPath, *, marked: bool = False) -> Iterator[Query]:
     if marked:
         raise InputError(f"marked queries must be in a .txt file, got {file}; JSON lines have 'mention': [start, end]")
     return (_at(where, Query.from_record, record) for where, record in read_records(file))
+
+
+def check_ids(path: StrPath) -> None:
+    """Refuse a file in which two items share an id, and name their lines. Holds all ids."""
+    lines: dict[str, str] = {}
+    for where, record in read_records(_file(path, "corpus.jsonl")):
+        item_id = _at(where, Item.from_record, record).id
+        if item_id in lines:
+            raise DuplicateIdError(
+                f"{where}: ids must be unique, and {lines[item_id]} has {item_id!r} too; rename or drop one"
+            )
+        lines[item_id] = where
 
 
 def read_documents(path: StrPath) -> Iterator[str]:
@@ -78,7 +93,10 @@ def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise FileFormatError(f"{where}: not JSON: {error}; each line must be one JSON object") from error
+            raise FileFormatError(
+                f"{where}: not JSON: {error}; each line must be one JSON object: items are read from JSON lines and "
+                "BEIR folders, queries from .txt files too"
+            ) from error
         if not isinstance(record, dict):
             raise FileFormatError(f"{where}: each line must be one JSON object, got {type(record).__name__}")
         yield where, record

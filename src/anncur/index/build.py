@@ -87,6 +87,19 @@ def check_stability(
             scorer.noise.observe_again(*repeated)
 
 
+def warn_of_constant(matrix: ScoreMatrix, scorer: GuardedScorer) -> None:
+    """Warn where every item has the same score, whatever the query: most likely the scorer reads neither."""
+    if matrix.n_anchor_queries and matrix.n_items > 1:
+        first = matrix.rows(np.zeros(1, dtype=np.int64))[0, 0]
+        if all((values == first).all() for _, values in matrix.parts()):
+            warnings.warn(
+                f"the scorer {scorer.fingerprint} gives all pairs the same score, {scorer.sign * first:g}, so that no "
+                "item is better than another; check that it reads the texts",
+                AnncurWarning,
+                stacklevel=3,
+            )
+
+
 @contextmanager
 def keeping(paid: object) -> Iterator[None]:
     """Attach what was paid for to whatever stops the work, Ctrl-C included, as `kept`."""

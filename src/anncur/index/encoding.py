@@ -62,13 +62,13 @@ def with_new_items(retrievers: Mapping[str, Retriever], embeddings: EmbeddingsLi
     if not isinstance(own, UserRetriever):
         if embeddings is not None:
             raise InputError(
-                "this index was built without embeddings, and can't take some now; build it with embeddings=…"
+                "this index was built without embeddings, and can't take some now; build it with embeddings"
             )
         return dict(retrievers)
     ready = own if embeddings is None else own.with_items(embeddings)
     if not ready.embedder.has_items:
         raise InputError(
-            "this index has embeddings of its items: pass embeddings=… for the new ones, an array with a row for each "
+            "this index has embeddings of its items: give those of the new ones, an array with a row for each "
             "or a function of a list of items"
         )
     return {**retrievers, EMBEDDINGS: ready}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from anncur.errors import AnncurWarning, FingerprintError, InputError
-from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, warn_of_constant
 from anncur.index.encoding import check_embeddings, check_first_query
 from anncur.index.folder_vectors import with_vectors
 from anncur.items import Corpus, Item, Items, Query
@@ -93,6 +93,7 @@ def build_in_folder(folder: Path, request: Request, *, scorer_name: str, shard: 
             if is_whole_index(folder):
                 return
             fitted, basis_files = _encode(folder, segment, items, request)  # by the one that publishes
+        warn_of_constant(segment.matrix, scorer)
         check_stability(request.watch, segment.matrix, scorer, queries, segment.items.between)
         derived = derive(
             segment.matrix,
@@ -184,7 +185,7 @@ def _warn_of_difference(folder: Path, request: Request) -> None:
         warnings.warn(
             f"{folder} was built already, with (retrievers, anchor_method, seed, vectors) {was}, and stays so; {now} "
             "was asked for: build in another place, call tune for another anchor_method or seed, or open it with "
-            "vectors=…",
+            "other vectors",
             AnncurWarning,
             stacklevel=4,
         )

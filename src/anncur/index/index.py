@@ -275,7 +275,7 @@ class Index(Searchable):
     def upsert(
         self, items: Iterable[ItemLike], *, embeddings: EmbeddingsLike | None = None, progress: ProgressLike = None
     ) -> None:
-        """Add items whose ids are new, and replace those whose ids are there, in one version.
+        """Add items whose ids are new, and replace those whose ids are already there, in one version.
 
         Items that are the same in all, text, title and metadata, are left alone. Where only metadata changed, the exact
         scores stay; where the text or title did, the item is scored for the anchor queries again, and the query log

@@ -14,7 +14,7 @@ from anncur.columns import MetadataColumns
 from anncur.errors import InputError
 from anncur.filling import Known
 from anncur.index.backend import Contents
-from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping
+from anncur.index.build import BuildSettings, Request, check_retrievers, check_stability, keeping, warn_of_constant
 from anncur.index.calibration import calibrate_on, check_calibration_queries, keep_calibration
 from anncur.index.changes import Incoming, embeddings_of_stored, rearranged, taken_over
 from anncur.index.encoding import (
@@ -339,6 +339,7 @@ def build_in_memory(request: Request, exact_scores: ScoreMatrix | None, *, score
             engine=request.engine,
             progress=request.progress,
         )
+        warn_of_constant(matrix, scorer)
         check_stability(request.watch, matrix, scorer, queries, lambda start, stop: prepared[start:stop])
         derived = derive(
             matrix,

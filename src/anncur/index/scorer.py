@@ -77,8 +77,7 @@ class IndexScorer:
         if scorer.fingerprint != built.scorer:
             raise FingerprintError(
                 f"{built.path} was built with the scorer {built.scorer}, not with {scorer.fingerprint}; open it with "
-                "that one, or if it is the same under another name, with "
-                f"load_scorer(…, fingerprint={built.scorer!r})"
+                f"that one, or if it is the same under another name, give it the fingerprint {built.scorer!r}"
             )
         return scorer.with_rules(replace(scorer.rules, higher_is_better=built.higher_is_better))
 
@@ -112,7 +111,7 @@ async def check_unchanged(scorer: GuardedScorer, snapshot: Snapshot, *, dtype: s
         warnings.warn(
             f"the scorer {scorer.fingerprint} gives other scores than those that the index was built with: for "
             f"{n_changed} of {len(positions)} stored pairs. If it was changed, build the index again, and give it a "
-            "fingerprint that tells its version: load_scorer(…, fingerprint='name-v2')",
+            "fingerprint that tells its version, such as 'name-v2'",
             ChangedScorerWarning,
             stacklevel=2,
         )

@@ -67,9 +67,7 @@ def load_retriever(name: str, *, is_remembered: bool = False) -> Retriever:
     if name == EMBEDDINGS and is_remembered:
         return UserRetriever(UserEmbeddings())
     if name == EMBEDDINGS:
-        raise InputError(
-            "the retriever 'embeddings' needs embeddings: pass embeddings=…, an array or a function of items"
-        )
+        raise InputError("the retriever 'embeddings' needs embeddings: give an array of them, or a function of items")
     if ":" in name:
         return as_retriever(import_named(name, "retriever"))
     raise InputError(
@@ -124,8 +122,8 @@ def chosen_retrievers(
     found = load_retrievers(named)
     if RRF in named and len(found) <= LEAST_FUSED:  # a user's own may have the name, too
         raise InputError(
-            f"rrf fuses at least {LEAST_FUSED} other retrievers, got {', '.join(found)}; pass retrievers=('bm25', "
-            "'minilm', 'rrf'), or embeddings=…"
+            f"rrf fuses at least {LEAST_FUSED} other retrievers, got {', '.join(found)}; name others beside it, "
+            "such as bm25 and minilm, or give embeddings"
         )
     return found
 

@@ -131,7 +131,7 @@ def own_embeddings(
 ) -> UserEmbeddings | None:
     """Embeddings of the user's own, if there are some."""
     if embeddings is None and embed_queries is not None:
-        raise InputError("embed_queries goes with embeddings=…, the embeddings of the items")
+        raise InputError("embed_queries goes with embeddings, those of the items")
     return None if embeddings is None else UserEmbeddings(embeddings, embed_queries)
 
 
@@ -206,8 +206,8 @@ class UserRetriever(EmbeddingRetriever):
         bare = next((query for query in queries if not self.can_score(query)), None)
         if bare is not None:
             raise InputError(
-                f"the query {bare.text[:60]!r} has no embedding; pass Query(text, embedding=…), or embed_queries=…, a "
-                "function of a list of queries, to Index.build or Index.open"
+                f"the query {bare.text[:60]!r} has no embedding; give it one, as Query(text, embedding=…) or as the "
+                "'embedding' of its JSON line, or give the index embed_queries, a function of a list of queries"
             )
 
 

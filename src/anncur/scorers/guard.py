@@ -209,7 +209,7 @@ class GuardedScorer:
         return values
 
     async def _request(self, pairs: Sequence[Pair], waiting: Waiting, deadline: Deadline | None) -> FloatVector:
-        remedy = "" if self.rules.retries else "; if it fails only now and then, pass load_scorer(…, retries=3)"
+        remedy = "" if self.rules.retries else "; if it fails only now and then, allow retries, such as 3"
         async with self._shared.slots.taken(self._most_at_once(waiting), waiting, at_most=_seconds_left(deadline)):
             passing = self.rules.passing(len(pairs))
             await self._shared.limits.keep(passing, waiting, at_most=_seconds_left(deadline))

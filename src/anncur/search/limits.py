@@ -31,7 +31,10 @@ class Limits:
         if self.target_recall is not None:
             number("target_recall", self.target_recall, least=0, most=1)
             if self.budget is not None:
-                raise InputError("budget limits what is spent, target_recall what is to be found; give one of them")
+                raise InputError(
+                    "budget limits what is spent, target_recall what is to be found; give one of them, or with "
+                    "target_recall max_budget, the most to spend on it"
+                )
         if self.max_budget is not None:
             whole_number("max_budget", self.max_budget, least=1)
             if self.target_recall is None:
@@ -53,7 +56,7 @@ class Limits:
         if self.target_recall is not None and not getattr(method, "estimates_recall", False):
             raise InputError(
                 f"target_recall needs a method that estimates its recall, such as 'posterior', and {method.name} "
-                "doesn't; give budget=… instead"
+                "doesn't; give a budget instead"
             )
 
     def least(self, sign: float) -> float | None:

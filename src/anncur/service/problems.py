@@ -39,8 +39,8 @@ class Kind:
         return PREFIX + self.name
 
 
-NO_HTTP = Kind("malformed-http", 400, "The request is no HTTP that can be read")
-MALFORMED = Kind("malformed-json", 400, "The body is no JSON that can be read")
+NO_HTTP = Kind("malformed-http", 400, "The request is not valid HTTP")
+MALFORMED = Kind("malformed-json", 400, "The body is not valid JSON")
 UNAUTHORIZED = Kind("unauthorized", 401, "A token is needed")
 FORBIDDEN = Kind("forbidden", 403, "This token may not do that")
 NOT_FOUND = Kind("not-found", 404, "There is nothing at this path")

@@ -231,20 +231,23 @@ def _check_welcome(folder: Path, name: str, spec: ScoreSpec) -> None:
         first = newest_manifest(folder).segments[0].name
         if origin_of(folder, first) == name:
             raise BuiltBeforeError(f"{folder} was built of these items")
-        difference = _difference(folder / SEGMENTS / first, spec)
-        reason = f" ({difference})" if difference else ""
-        raise InputError(f"{folder} holds another index{reason}; choose another place")
+        holding, remedy = f"{folder} holds an index that", "choose another path, or give the same again"
+        difference = _difference(folder / SEGMENTS / first, spec, holding, remedy)
+        raise InputError(str(difference or f"{folder} holds another index; choose another path"))
+    holding = f"{folder} holds an unfinished build that"
+    remedy = "give the same to resume it, choose another path, or drop it with `anncur gc --unpublished`"
     for segment in unpublished_segments(folder):
-        difference = _difference(segment, spec)
+        difference = _difference(segment, spec, holding, remedy)
         if difference:
-            hint = f"{folder} holds an unfinished build, and {difference}; `anncur gc --unpublished` drops it"
-            raise type(difference)(hint) from None
+            raise difference
 
 
-def _difference(segment: Path, spec: ScoreSpec) -> AnncurError | None:
+def _difference(segment: Path, spec: ScoreSpec, holding: str, remedy: str) -> AnncurError | None:
     """The error that names what a segment was begun with and a spec hasn't; None where they are the same."""
     try:
-        ScoreSpec.from_json(read_file(segment / SPEC)).check_same(spec)
-    except (ResumeError, FingerprintError, DamagedError) as error:
+        ScoreSpec.from_json(read_file(segment / SPEC)).check_same(spec, f"{holding} was built", remedy)
+    except DamagedError as error:
+        return DamagedError(f"{holding} is damaged: {error}; {remedy}")
+    except (ResumeError, FingerprintError) as error:
         return error
     return None

@@ -116,7 +116,7 @@ class Client:
         """The error for a reply that is no answer."""
         message = f"the endpoint {self.url} refused the request (HTTP {reply.status}): {shortened(reply.message)}"
         if reply.refuses(TOO_MANY) or (reply.status == 413 and not is_too_long(reply)):
-            return RequestTooLargeError(f"{message}; send fewer pairs at once: load_scorer(…, batch_size=…)")
+            return RequestTooLargeError(f"{message}; send fewer pairs at once, by a smaller batch size")
         kind = ScorerRefusedError if reply.status in OF_ONE_REQUEST else ScorerAccessError
         return kind(f"{message}; {remedy or self._remedy(reply.status)}")
 

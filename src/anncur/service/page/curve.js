@@ -72,7 +72,7 @@ const y = (recall) => Number((HEIGHT - BOTTOM - recall * (HEIGHT - TOP - BOTTOM)
 function axes(across, values, name) {
   const levels = [0, 0.5, 1].map((level) => [
     svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(level), y2: y(level) }),
-    svg("text", { x: LEFT - 6, y: y(level) + 4, class: "right" }, `${100 * level} %`),
+    svg("text", { x: LEFT - 6, y: y(level) + 4, class: "right" }, `${100 * level}%`),
   ]);
   const labels = values.map((value) =>
     svg("text", { x: x(across(value)), y: HEIGHT - BOTTOM + 14, class: "middle" }, count(value)),

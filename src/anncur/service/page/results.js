@@ -57,6 +57,7 @@ function shownHit(hit, place, { view, wanted, ranks }) {
 
 function notes(hit, round, ranks, { rounds, truth }) {
   const found = [
+    hit.title && hit.title !== hit.id && html("span", { class: "id" }, hit.id),
     round !== undefined &&
       rounds.last > 0 &&
       html("span", {}, dot(roundColour(round, rounds.last + 1)), `round ${round + 1}`),

@@ -24,10 +24,10 @@ export const count = (number) => WHOLE.format(number);
 /** A count and its noun: "1 round", "2 rounds". */
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
-/** 0.912 as "91 %"; never "100 %" for less. */
+/** 0.912 as "91%"; never "100%" for less. */
 export function percent(share) {
   const rounded = share < 1 ? Math.min(99, Math.round(100 * share)) : 100;
-  return share > 0 && rounded === 0 ? "< 1 %" : `${rounded} %`;
+  return share > 0 && rounded === 0 ? "< 1%" : `${rounded}%`;
 }
 
 /** A score with as many digits as tell scores of this size apart. */
