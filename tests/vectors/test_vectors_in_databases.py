@@ -265,8 +265,7 @@ def test_vectors_without_a_name_are_dropped_when_nobody_uses_them(db: Database, 
     assert tables(db, prefix) == [f"{prefix}_spaces"]
 
 
-@pytest.mark.processes
-def test_vectors_without_a_name_are_dropped_when_the_process_ends(postgres: PostgresServer) -> None:
+def test_vectors_without_a_name_are_dropped_when_the_process_ends(server: Server) -> None:
     prefix = f"own_{uuid.uuid4().hex[:8]}"
     program = (
         "import sys, numpy as np\n"
@@ -276,10 +275,10 @@ def test_vectors_without_a_name_are_dropped_when_the_process_ends(postgres: Post
         "kept = VectorEngine(sys.argv[1]).index(ExactVectors(vectors))\n"
         "print(kept.table.n_rows)\n"
     )
-    location = f"{postgres.location}{separator(postgres)}prefix={prefix}"
+    location = f"{server.location}{separator(server)}prefix={prefix}"
     done = subprocess.run([sys.executable, "-c", program, location], check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("3000\n", "")
-    assert tables(postgres, prefix) == [f"{prefix}_spaces"]
+    assert tables(server, prefix) == [f"{prefix}_spaces"]
 
 
 @pytest.mark.processes

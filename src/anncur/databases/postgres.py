@@ -137,9 +137,7 @@ class Postgres:
             yield
         except _all_errors():
             if given_up.is_set():
-                raise DatabaseError(
-                    f"the database {self.location} hangs: it doesn't answer, nor end what it does"
-                ) from None
+                raise DatabaseError(f"the database {self.location} hangs; look into its log, or restart it") from None
             raise
         finally:
             done.set()
@@ -168,8 +166,9 @@ class Postgres:
         connection = self._open()
         try:
             connection.read_only = self._is_read_only
-            self._check_extension(connection)
-            register_vector(connection)
+            with self._watched(connection, self._timeout):
+                self._check_extension(connection)
+                register_vector(connection)
         except BaseException:
             connection.close()
             raise
