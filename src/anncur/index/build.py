@@ -25,6 +25,7 @@ from anncur.scorers.stability import StabilityWatch
 from anncur.scores import ScoreMatrix
 from anncur.vectors.engines import VectorEngine
 
+TELLING_PAIRS = 100  # fewer may all have the same score by chance
 STABILITY_CHECKS = 8  # pairs that a build scores twice
 
 
@@ -89,7 +90,7 @@ def check_stability(
 
 def warn_of_constant(matrix: ScoreMatrix, scorer: GuardedScorer) -> None:
     """Warn where every item has the same score, whatever the query: most likely the scorer reads neither."""
-    if matrix.n_anchor_queries and matrix.n_items > 1:
+    if matrix.n_anchor_queries * matrix.n_items >= TELLING_PAIRS:
         first = matrix.rows(np.zeros(1, dtype=np.int64))[0, 0]
         if all((values == first).all() for _, values in matrix.parts()):
             warnings.warn(
