@@ -91,6 +91,34 @@ def test_a_server_that_hangs_is_given_up_whatever_it_is_asked_for(
 
 
 @pytest.mark.processes
+def test_a_server_that_hangs_right_after_it_took_a_connection_is_given_up(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "GRACE", 0.5)
+    monkeypatch.setitem(client.KEEPALIVE, "connect_timeout", 2)
+    database, failures = Postgres(location_of(postgres), timeout=0.5), list[str]()
+    check = Postgres._check_extension
+    with contextlib.ExitStack() as meanwhile:
+
+        def hang_first(asked: Postgres, connection: Any) -> None:
+            meanwhile.enter_context(postgres.hanging())
+            check(asked, connection)
+
+        def ask() -> None:
+            try:
+                database.run(one)
+            except DatabaseError as error:
+                failures.append(str(error))
+
+        monkeypatch.setattr(Postgres, "_check_extension", hang_first)
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+    assert "hangs" in failures[0]
+
+
+@pytest.mark.processes
 def test_a_connection_that_was_lost_is_made_again_and_counted(postgres: PostgresServer) -> None:
     database = Postgres(location_of(postgres))
     database.run(one)
