@@ -127,6 +127,14 @@ class MilvusServer:
         return f"milvus:{self.url}"
 
     def start(self) -> None:
+        """Several times, if need be: after a kill, a server may give up waiting for parts of the one before."""
+        until = time.monotonic() + START_SECONDS
+        while not self._has_started():
+            self.kill()
+            if time.monotonic() > until:
+                raise RuntimeError(f"the Milvus server in {self._folder} didn't start; its logs are there")
+
+    def _has_started(self) -> bool:
         python = os.environ.get(MILVUS_PYTHON) or sys.executable
         self._process = subprocess.Popen(
             [python, "-c", _MILVUS, str(self._folder), str(self._port)],
@@ -137,9 +145,7 @@ class MilvusServer:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        if "started" not in self._process.stdout.readline():
-            self.kill()
-            raise RuntimeError(f"the Milvus server in {self._folder} didn't start; its logs are there")
+        return "started" in self._process.stdout.readline()
 
     def kill(self) -> None:
         """With all processes that it started."""
