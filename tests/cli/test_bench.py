@@ -84,6 +84,12 @@ def test_own_data_becomes_rows_and_a_report_and_a_rerun_pays_for_nothing(
     assert cost(messages) == {"n_queries": 28, "n_items": 120, "n_missing": 0, "seconds_per_pair": None}
 
 
+def test_the_line_up_front_says_that_methods_are_measured_after_scoring(run: Run) -> None:
+    first, *_ = CliRunner().invoke(app, ["bench", "run", *OWN, *FEW]).stderr.splitlines()
+    assert first.startswith("28 queries x 120 items = 3,360 pairs, of which 3,360 are to be scored: about ")
+    assert first.endswith("; then methods are measured on them, which takes some minutes")
+
+
 def test_scores_that_were_paid_for_before_a_crash_are_not_paid_for_again(run: Run) -> None:
     _, messages = run("run", *OWN, *FEW, "--max-calls", "1000", code=1)
     assert "would exceed the cap of 1000 pairs" in messages

@@ -17,7 +17,7 @@ from anncur.evaluation.cost_report import (
     recommendations,
 )
 from anncur.evaluation.costs import Offer, Point, in_pairs
-from anncur.evaluation.recommendation import Terms, reckon
+from anncur.evaluation.recommendation import Terms, reasons, reckon
 from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import Row
 from cost_lines import BOARD, make_line, make_rows, pace_row, without
@@ -118,6 +118,8 @@ def test_every_pair_of_methods_has_its_break_even() -> None:
     [
         ((1000, 1), (0, 3), "from 500 on"),
         ((0, 3), (1000, 1), "up to 500"),
+        ((1001, 1), (0, 3), "from 510 on"),
+        ((0, 3), (1001, 1), "up to 510"),
         ((0, 1), (10, 3), "always"),
         ((10, 3), (0, 1), "never"),
         ((0, 3), (10, 3), "always"),
@@ -146,6 +148,10 @@ def test_labels_of_stages_that_are_near_each_other_do_not_overlap() -> None:
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert len(boxes) == 2
     assert not boxes[0].overlaps(boxes[1])
+    shown = [text.get_text().splitlines()[-1].removesuffix(" queries on") for text in figure.axes[0].texts]
+    assert found.stages[-1].n_queries == 231
+    assert shown == ["40", "240"], "as in the reasons"
+    assert any(reason.startswith("From 40 to 240 queries") for reason in reasons(found))
 
 
 def test_wide_tables_scroll_by_themselves_on_a_small_screen(folder: Path) -> None:
