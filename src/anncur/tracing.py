@@ -1,7 +1,8 @@
 """Spans of OpenTelemetry around requests, rounds and what the scorer is asked for, where its API is loaded.
 
 `opentelemetry-api` is used if the program has imported it, as the service does where it is installed; without it, a
-span is nothing. Attributes are numbers and names, never texts."""
+span is nothing. Attributes are numbers and names, never texts; of an error they have the type alone, because its
+message may quote a query."""
 
 from __future__ import annotations
 
@@ -19,5 +20,10 @@ def span(name: str, **attributes: str | float) -> Iterator[None]:
     if trace is None:
         yield
         return
-    with trace.get_tracer(TRACER).start_as_current_span(name, attributes=attributes):
-        yield
+    start = trace.get_tracer(TRACER).start_as_current_span
+    with start(name, attributes=attributes, record_exception=False, set_status_on_exception=False) as current:
+        try:
+            yield
+        except Exception as error:
+            current.set_status(trace.StatusCode.ERROR, type(error).__name__)
+            raise

@@ -178,6 +178,17 @@ def test_there_are_spans_for_requests_rounds_and_what_the_scorer_is_asked_for(
     assert sum(int(str(attributes["anncur.pairs"])) for attributes in rounds) == 30
 
 
+def test_spans_of_a_failing_scorer_have_the_type_of_the_error_and_no_text(
+    client: TestClient, scorer: Overlap, spans: InMemorySpanExporter
+) -> None:
+    scorer.is_down = True
+    spans.clear()
+    client.post("/v1/search", json={"query": SECRET, "budget": 30})
+    found = spans.get_finished_spans()
+    assert "ScorerError" in {span.status.description for span in found}
+    assert SECRET not in "".join(span.to_json() for span in found)
+
+
 def test_it_is_not_ready_while_it_shuts_down(client: TestClient) -> None:
     assert client.get("/readyz").json() == {"status": "ready"}
     app = client.app
