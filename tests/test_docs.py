@@ -273,7 +273,7 @@ def test_the_page_of_python_names_has_all_of_them_and_no_others() -> None:
     listed = {name for row in rows for name in re.findall(r"`anncur\.(\w+)", row)}
     assert listed == set(anncur.__all__)
     methods = {name for row in rows for name in re.findall(r"`index\.(\w+)", row)}
-    assert methods == {name for name in vars(anncur.Index) if not name.startswith("_")} - {"build", "open"}
+    assert methods == {name for name in dir(anncur.Index) if not name.startswith("_")} - {"build", "open"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
