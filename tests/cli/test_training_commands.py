@@ -49,7 +49,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def command(*arguments: str, code: int = 0) -> Any:
         result = CliRunner().invoke(app, [*arguments, "--json"])
         assert result.exit_code == code, result.output
-        return json.loads(result.stdout) if result.stdout else result.stderr
+        return json.loads(result.stdout) if result.stdout else json.loads(result.stderr.splitlines()[-1])["error"]
 
     return command
 
@@ -153,16 +153,13 @@ def test_what_people_see_are_rows_and_tables(run: Run, tmp_path: Path) -> None:
 def test_a_training_that_can_not_be_done_ends_in_one_line(
     run: Run, tmp_path: Path, arguments: list[str], problem: str
 ) -> None:
-    shown = run(*arguments, "--out", str(tmp_path / "out"), code=1)
-    error = shown.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert problem in error
+    assert problem in run(*arguments, "--out", str(tmp_path / "out"), code=1)
 
 
 def test_another_training_in_the_same_folder_is_refused(run: Run, tmp_path: Path) -> None:
     run(*CROSS, "--out", str(tmp_path))
     shown = run(*CROSS, "--learning-rate", "0.5", "--out", str(tmp_path), code=1)
-    assert "holds another training: learning_rate was 5e-05 and is now 0.5" in shown.splitlines()[-1]
+    assert "holds another training: learning_rate was 5e-05 and is now 0.5" in shown
 
 
 @pytest.mark.parametrize(
@@ -182,7 +179,5 @@ def test_another_training_in_the_same_folder_is_refused(run: Run, tmp_path: Path
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
 )
 def test_what_can_not_be_linked_ends_in_one_line(run: Run, arguments: list[str], problem: str) -> None:
-    error = run(*arguments, code=1).splitlines()[-1]
-    assert error.startswith("error: ")
-    assert problem in error
+    assert problem in run(*arguments, code=1)
     assert not Path("nowhere").exists()
