@@ -128,8 +128,8 @@ class MilvusServer:
 
     def start(self) -> None:
         """Several times, if need be: after a kill, a server may give up waiting for parts of the one before."""
-        until = time.monotonic() + START_SECONDS
-        while not self._has_started():
+        until = time.monotonic() + 2 * START_SECONDS
+        while not (self._has_started() and self._answers()):
             self.kill()
             if time.monotonic() > until:
                 raise RuntimeError(f"the Milvus server in {self._folder} didn't start; its logs are there")
@@ -146,6 +146,22 @@ class MilvusServer:
         )
         assert self._process.stdout is not None
         return "started" in self._process.stdout.readline()
+
+    def _answers(self) -> bool:
+        """Whether all parts of it are there; one that says that it has started may still end."""
+        from pymilvus import MilvusClient, MilvusException
+
+        until = time.monotonic() + START_SECONDS / 2
+        while time.monotonic() < until:
+            with contextlib.suppress(MilvusException):
+                client = MilvusClient(self.url, timeout=10)
+                try:
+                    client.list_collections()
+                    return True
+                finally:
+                    client.close()
+            time.sleep(1)
+        return False
 
     def kill(self) -> None:
         """With all processes that it started."""
