@@ -215,9 +215,9 @@ def test_a_scorer_that_tells_no_items_apart_is_warned_of(tmp_path: Path, on_disk
     scorer = anncur.load_scorer(lambda pairs: [0.5] * len(pairs), fingerprint="constant", higher_is_better=False)
     path = tmp_path / "x.anncur" if on_disk else None
     with pytest.warns(anncur.AnncurWarning, match=r"the scorer constant gives all pairs the same score, 0\.5, so"):
-        anncur.Index.build(["a", "b", "c"], scorer, ["q", "p"], path=path)
-    anncur.Index.build(["a"], scorer, ["q", "p"])
-    anncur.Index.build(["a", "b", "c"], scorer)
+        anncur.Index.build([f"item {number}" for number in range(50)], scorer, ["q", "p"], path=path)
+    anncur.Index.build(["a", "b", "c"], scorer, ["q", "p"])  # where that may be chance
+    anncur.Index.build([f"item {number}" for number in range(50)], scorer)
 
 
 def test_scores_of_another_scorer_are_refused() -> None:

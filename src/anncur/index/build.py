@@ -26,6 +26,7 @@ from anncur.scores import ScoreMatrix
 from anncur.vectors.engines import VectorEngine
 
 STABILITY_CHECKS = 8  # pairs that a build scores twice
+LEAST_PAIRS = 100  # fewer may have the same score by chance
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def check_stability(
 
 def warn_of_constant(matrix: ScoreMatrix, scorer: GuardedScorer) -> None:
     """Warn where every item has the same score, whatever the query: most likely the scorer reads neither."""
-    if matrix.n_anchor_queries and matrix.n_items > 1:
+    if matrix.n_anchor_queries * matrix.n_items >= LEAST_PAIRS and matrix.n_items > 1:
         first = matrix.rows(np.zeros(1, dtype=np.int64))[0, 0]
         if all((values == first).all() for _, values in matrix.parts()):
             warnings.warn(
