@@ -144,5 +144,5 @@ def test_a_retriever_of_ones_own_serves_an_index() -> None:
         def scores(self, queries: Sequence[anncur.Query]) -> FloatMatrix:
             return np.tile(np.arange(self.n_items, dtype=np.float32), (len(queries), 1))
 
-    index = anncur.Index.build(ITEMS, lambda pairs: [0.0] * len(pairs), retrievers=[Backwards()])
+    index = anncur.Index.build(ITEMS, lambda pairs: [0.0] * len(pairs), ["q"], retrievers=[Backwards()])
     assert index.search("q", k=2, budget=2, method="rerank").ids == ["c", "d"]

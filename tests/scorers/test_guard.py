@@ -348,7 +348,7 @@ def nameless(tmp_path: Path) -> Path:
     """An index whose scorer can't be loaded by a name."""
     path = tmp_path / "x.anncur"
     scorer = anncur.load_scorer(lambda pairs: [0.0] * len(pairs), fingerprint="nameless")
-    anncur.Index.build(ITEMS, scorer, path=path)
+    anncur.Index.build(ITEMS, scorer, ["q"], path=path)
     return path
 
 
