@@ -90,7 +90,7 @@ def check_stability(
 
 def warn_of_constant(matrix: ScoreMatrix, scorer: GuardedScorer) -> None:
     """Warn where every item has the same score, whatever the query: most likely the scorer reads neither."""
-    if matrix.n_anchor_queries * matrix.n_items >= TELLING_PAIRS:
+    if matrix.n_items > 1 and matrix.n_anchor_queries * matrix.n_items >= TELLING_PAIRS:
         first = matrix.rows(np.zeros(1, dtype=np.int64))[0, 0]
         if all((values == first).all() for _, values in matrix.parts()):
             warnings.warn(
