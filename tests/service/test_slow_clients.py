@@ -49,7 +49,7 @@ def test_a_client_that_takes_nothing_is_given_up(url: str, path: str) -> None:
 
 
 def n_bytes_after(url: str, path: str, seconds: float) -> int:
-    """How much is still to be had when nothing was taken for some seconds; on a busy machine nothing was sent by then."""
+    """How much is still to be had when nothing was taken for some seconds; a busy machine may not have sent it yet."""
     n_bytes = 0
     with ask(url, path) as connection, contextlib.suppress(ConnectionResetError):
         time.sleep(seconds)
