@@ -88,6 +88,7 @@ def test_a_search_of_everything_finds_everything_and_one_of_the_worst_nothing() 
     assert missed.recalls.tolist() == [0.0] * 20
 
 
+@pytest.mark.filterwarnings("ignore:.*all pairs the same score:anncur.AnncurWarning")
 def test_an_item_tied_with_the_kth_best_counts_as_found() -> None:
     world = make_world()
     tied = ScoredWorld("tied", world.queries, GROUPS, world.items, np.zeros_like(world.exact_scores))
