@@ -91,6 +91,6 @@ def test_an_index_whose_engine_is_missing_is_ranked_exactly_with_a_warning(
 
 def test_another_engine_for_an_index_that_is_there_is_told(world: World, tmp_path: Path) -> None:
     anncur.Index.build(world.items[:40], world.scorer, world.queries[:2], path=tmp_path / "index")
-    with pytest.warns(anncur.AnncurWarning, match="or open it with vectors"):
+    with pytest.warns(anncur.AnncurWarning, match="or open it with other vectors"):
         anncur.Index.build(world.items[:40], world.scorer, world.queries[:2], path=tmp_path / "index", vectors="faiss")
     assert anncur.Index.open(tmp_path / "index", world.scorer, vectors="faiss").info.vectors == "faiss"
