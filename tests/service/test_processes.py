@@ -314,7 +314,7 @@ def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 def test_what_cant_be_served_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
     refused = {
         "a token is needed": serve(str(folder), "--host", "0.0.0.0"),
-        "is no folder of an index": serve(str(tmp_path / "nothing")),
+        "is not the folder of an index": serve(str(tmp_path / "nothing")),
         "two indexes are called": serve(str(folder), str(folder), "--scorer", "service_worlds:quick"),
         "must have a name": serve(f"a name={folder}", "--scorer", "service_worlds:quick"),
         "must have 16 to": serve(str(folder), ANNCUR_READ_TOKEN="short"),

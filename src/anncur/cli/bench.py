@@ -103,10 +103,12 @@ LatencyOption = Annotated[
     float | None,
     typer.Option(
         "--latency-ms",
-        help="Of a request to the scorer that you will use, where it isn't the one here; as measured by default.",
+        help="Milliseconds of a request to the scorer that you will use, where it isn't the one here; as measured by default.",
     ),
 ]
-PairOption = Annotated[float | None, typer.Option("--pair-ms", help="Of each pair in a request, likewise.")]
+PairOption = Annotated[
+    float | None, typer.Option("--pair-ms", help="Milliseconds of each pair in a request, likewise.")
+]
 ServedOption = Annotated[
     int | None,
     typer.Option(

@@ -173,5 +173,5 @@ def _named(index: str) -> tuple[str, Path]:
     name, separator, folder = index.partition("=")
     path = Path(folder if separator and "/" not in name else index)
     if not path.is_dir():
-        raise InputError(f"{path} is no folder of an index; build one with anncur build … --out {path}")
+        raise InputError(f"{path} is not the folder of an index; build one with anncur build … --out {path}")
     return (name, path) if path == Path(folder) and separator else (path.resolve().name.removesuffix(".anncur"), path)
