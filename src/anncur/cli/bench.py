@@ -103,7 +103,7 @@ LatencyOption = Annotated[
     float | None,
     typer.Option(
         "--latency-ms",
-        help="Milliseconds of a request to the scorer that you will use, where it isn't the one here; as measured by default.",
+        help="Milliseconds of a request to the scorer that you will use, if it is another; as measured by default.",
     ),
 ]
 PairOption = Annotated[
