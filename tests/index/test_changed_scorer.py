@@ -39,6 +39,7 @@ def shorter_is_better(pairs: list[tuple[str, str]]) -> list[float]:
 shorter_is_better.__qualname__ = longer_is_better.__qualname__  # the same function, after it was changed
 
 
+@pytest.mark.slow
 def test_a_build_with_a_scorer_of_a_script_warns_and_the_error_names_the_way_out(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "fingerprint='my-scorer-v1'" in run.stdout

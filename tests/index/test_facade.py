@@ -142,6 +142,7 @@ def test_hits_become_a_data_frame(index: anncur.Index) -> None:
     assert "n" in frame.columns, "metadata"
 
 
+@pytest.mark.slow
 def test_suitability_tuning_and_plans_are_there_in_python() -> None:
     world = World(low_rank_scores(20, 120, rank=3))
     index = world.index(16)

@@ -197,6 +197,7 @@ def test_a_change_that_takes_too_long_is_given_up_and_resumes_when_it_is_sent_ag
     assert "new-1" in anncur.Index.open(folder, scorer)
 
 
+@pytest.mark.slow
 def test_a_removal_waits_for_its_turn_no_longer_than_a_change_may_take(
     make_client: MakeClient, scorer: Overlap
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_removal_waits_for_its_turn_no_longer_than_a_change_may_take(
     assert client.delete("/v1/items/new").json()["removed"] == 1
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_ends_its_change(folder: Path, scorer: Overlap) -> None:
     """12,000 pairs would be many requests to the scorer."""
     items = [{"id": f"new-{number}", "text": f"paper kite {number}"} for number in range(1000)]

@@ -87,6 +87,7 @@ class Server:
 SERVERS = [(0.15, 0.13), (0.6, 0.65), (0.6, 1.0), (0.02, 0.3), (2.0, 0.4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alone", "slope"), SERVERS)
 def test_at_three_times_its_capacity_the_slowest_percent_stays_within_the_bound(alone: float, slope: float) -> None:
     server = Server(alone, slope)
@@ -134,6 +135,7 @@ def test_sixteen_clients_that_come_one_after_the_other_are_never_refused(apart: 
     assert server.n_refused == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [0.1, 0.3, 0.5])
 def test_a_load_that_it_can_bear_is_never_refused(load: float) -> None:
     server = Server(0.2, 0.3)
@@ -178,6 +180,7 @@ def test_it_works_from_the_first_request_on_even_if_that_comes_with_very_many() 
     assert np.quantile(simulate(run()), 0.99) <= 2 * 1.1 * 0.2
 
 
+@pytest.mark.slow
 def test_searches_that_hardly_slow_each_other_down_have_nearly_all_places_under_pressure() -> None:
     server = Server(0.2, 0.02)
 

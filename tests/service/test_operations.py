@@ -65,6 +65,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fail_open", [True, False])
 def test_a_failing_scorer_brings_no_text_into_the_log(
     folder: Path, scorer: Overlap, lines: Any, fail_open: bool

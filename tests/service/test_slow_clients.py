@@ -19,6 +19,8 @@ from anncur.service.served import ServedIndex
 from programs import wait_until
 from service_worlds import Overlap, serving_in_thread
 
+pytestmark = pytest.mark.slow
+
 N_LARGE, LARGE = 150, 100_000  # items and characters of each: more than sockets hold
 
 
