@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import anncur
 from anncur.attached.base import Collection, Selection
 from anncur.columns import MetadataColumns
 from anncur.filters import parse_filter
-from servers import LiteFolder, MilvusServer, PostgresServer
+from servers import LiteFolder, MilvusServer, PostgresServer, milvus_lite_in
 
 N_ITEMS, N_FILTERS, WIDTH = 90, 250, 3
 WHOLE: list[Any] = [-1, 0, 1, 2, 3, 2001, 2004]
@@ -180,7 +181,9 @@ MILVUS_FIELDS: dict[str, tuple[str, Make]] = {
         pytest.param("milvus", marks=pytest.mark.processes),
     ]
 )
-def any_milvus(request: pytest.FixtureRequest) -> MilvusServer | LiteFolder:
+def any_milvus(request: pytest.FixtureRequest, tmp_path: Path) -> MilvusServer | LiteFolder:
+    if request.param == "milvus_lite":
+        return milvus_lite_in(tmp_path)  # one that has served many clients refuses others: too many pings
     found: MilvusServer | LiteFolder = request.getfixturevalue(request.param)
     return found
 
