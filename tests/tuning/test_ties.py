@@ -29,6 +29,7 @@ def graded(n_grades: int) -> FloatMatrix:
     [graded(5), graded(2), np.ones((N_ANCHORS + N_TESTS, N_ITEMS), dtype=np.float32)],
     ids=["grades 0 to 4", "binary", "constant"],
 )
+@pytest.mark.filterwarnings("ignore:the scorer stored gives all pairs the same score")
 def test_what_is_promised_for_tied_scores_is_what_tests_find(scores: FloatMatrix) -> None:
     world = World(scores)
     index = world.index(N_ANCHORS)
