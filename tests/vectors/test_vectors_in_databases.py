@@ -31,6 +31,7 @@ from anncur.vectors.pgvector import PgvectorTable
 from servers import LiteFolder, MilvusServer, PostgresServer
 from worlds import HashedVectors, World, low_rank_scores
 
+RECOVERY_SECONDS = 180.0  # of a Milvus server after a kill
 N_ITEMS, WIDTH = 5000, 16
 Database = PostgresServer | MilvusServer | LiteFolder
 Server = PostgresServer | MilvusServer
@@ -99,9 +100,17 @@ def milvus_client(db: MilvusServer | LiteFolder) -> Any:
 
 
 def connected(db: Database, vectors: FloatMatrix, keys: Keys, space: str, **options: Any) -> DatabaseVectors:
-    found = VectorEngine(db.location).index(ExactVectors(vectors), space=space, keys=keys, **options)
-    assert isinstance(found, DatabaseVectors)
-    return found
+    """An index in a database; one that was restarted a moment ago is asked again until it has recovered."""
+    until = time.monotonic() + RECOVERY_SECONDS
+    while True:
+        try:
+            found = VectorEngine(db.location).index(ExactVectors(vectors), space=space, keys=keys, **options)
+        except DatabaseError as error:
+            if "took longer than it may" not in str(error) or time.monotonic() > until:
+                raise
+        else:
+            assert isinstance(found, DatabaseVectors)
+            return found
 
 
 def top(index: Any, query: FloatMatrix, n_best: int = 20, n_items: int = N_ITEMS) -> Positions:
