@@ -19,7 +19,7 @@ Exit codes: 0 done, 1 an error that you can repair, 2 wrong usage, 70 a bug in a
 
 With `--json` standard output has one JSON object, or nothing where a command fails, and standard error JSON lines:
 `{"stage": …, "done": …, "total": …, "seconds_left": …}` for progress, `{"warning": …}` for a warning, and
-`{"error": …}` as the last line of a command that fails. Wrong usage, code 2, is told in plain text.
+`{"error": …}` as the last line of a command that fails. Wrong usage, code 2, is plain text.
 """
 
 

@@ -29,7 +29,7 @@ MOST_PILOT_ITEMS, LEAST_PILOT_ITEMS = 1000, 50
 MOST_PILOT_QUERIES, LEAST_PILOT_QUERIES = 120, 12
 WARM_UP_PAIRS = 32
 N_TIMED = 3  # requests of each size, of which the median counts: one may be slow by chance
-LEAST_SHARE = 0.1  # of a large request's time, which its pairs take: less can't be told from noise
+LEAST_SHARE = 0.1  # of a large request's time, which its pairs take: less can't be distinguished from noise
 
 
 @dataclass(frozen=True, eq=False)

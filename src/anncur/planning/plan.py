@@ -41,7 +41,7 @@ PRICED_SHARE, PRICED_PAIRS = 0.1, 30_000  # of a build that a pilot may cost, or
 @dataclass(frozen=True)
 class RecallAt:
     """How much of the scorer's top 10 a method finds when it may score this share of the pilot's items, which is a
-    budget of so many pairs, and the anchor queries that it needs for that."""
+    budget of this many pairs, and the anchor queries that it needs for that."""
 
     method: str
     share: float
