@@ -184,17 +184,6 @@ def test_metadata_may_be_a_column_of_json_and_the_table_a_view(postgres: Postgre
     assert all(hit.item.metadata == world.items[int(hit.id[1:])].metadata for hit in hits)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("milvus_lite", marks=pytest.mark.slow),
-        pytest.param("milvus", marks=pytest.mark.processes),
-    ]
-)
-def any_milvus(request: pytest.FixtureRequest) -> MilvusServer | LiteFolder:
-    found: MilvusServer | LiteFolder = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.mark.parametrize("place", ["json", "dynamic", "array"])
 def test_lists_and_fields_that_only_some_items_have_are_filtered_in_milvus_as_here(
     any_milvus: MilvusServer | LiteFolder, place: str

@@ -198,17 +198,6 @@ def test_columns_may_have_domains_and_types_with_capitals(postgres: PostgresServ
     assert sorted(found.search("q", 3, 3, filter={"year": {">": 2000.5}}).ids) == ["k1", "k2"]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("milvus_lite", marks=pytest.mark.slow),
-        pytest.param("milvus", marks=pytest.mark.processes),
-    ]
-)
-def any_milvus(request: pytest.FixtureRequest) -> MilvusServer | LiteFolder:
-    found: MilvusServer | LiteFolder = request.getfixturevalue(request.param)
-    return found
-
-
 def fill_collection(database: MilvusServer | LiteFolder, ids: Sequence[int], metric: str = "IP") -> str:
     from pymilvus import DataType, MilvusClient
 

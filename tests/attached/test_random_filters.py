@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import anncur
 from anncur.attached.base import Collection, Selection
 from anncur.columns import MetadataColumns
 from anncur.filters import parse_filter
-from servers import LiteFolder, MilvusServer, PostgresServer, milvus_lite_in
+from servers import LiteFolder, MilvusServer, PostgresServer
 
 N_ITEMS, N_FILTERS, WIDTH = 90, 250, 3
 WHOLE: list[Any] = [-1, 0, 1, 2, 3, 2001, 2004]
@@ -173,19 +172,6 @@ MILVUS_FIELDS: dict[str, tuple[str, Make]] = {
     "lang": ("VARCHAR", one_of(TEXTS)),
     "open": ("BOOL", one_of([True, False])),
 }
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("milvus_lite", marks=pytest.mark.slow),
-        pytest.param("milvus", marks=pytest.mark.processes),
-    ]
-)
-def any_milvus(request: pytest.FixtureRequest, tmp_path: Path) -> MilvusServer | LiteFolder:
-    if request.param == "milvus_lite":
-        return milvus_lite_in(tmp_path)  # one that has served many clients refuses others: too many pings
-    found: MilvusServer | LiteFolder = request.getfixturevalue(request.param)
-    return found
 
 
 @pytest.mark.parametrize("seed", range(2))
