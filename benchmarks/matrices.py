@@ -1,11 +1,12 @@
 """Exact score matrices of real scorers, made block by block and kept, for benchmarks that need the whole truth.
 
-    python benchmarks/matrices.py DATA --work FOLDER --scorer builtin|maxsim|MODEL [--world noun.animal]
+    python benchmarks/matrices.py DATA --work FOLDER --scorer builtin|maxsim|MODEL [--world noun.animal] [--keep]
 
 DATA is in ZESHEL's layout: mentions of a test world are the queries, its entities the items; both are drawn at random,
 the right entities of the mentions among them. Or it is in BEIR's layout, where each query is a document of its own.
-Scoring can be stopped at any moment: run the same again, and it resumes. `maxsim` is the late interaction of
-late_interaction.py."""
+Scoring can be stopped at any moment: run the same again, and it resumes. `--keep` also writes the rows to
+benchmarks/scores, for those that take hours: every benchmark reads them from there, as long as texts and scorer are the
+same. `maxsim` is the late interaction of late_interaction.py."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ from anncur.datasets.beir import Qrels, read_qrels
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.zeshel import Mention, Zeshel
 from anncur.evaluation.worlds import ScoredWorld
-from anncur.items import Item, Query
+from anncur.items import Item, Query, TextDigest
 from anncur.progress import Progress
+from anncur.scorers.base import fingerprint_of
 from anncur.scorers.loading import load_scorer
 from anncur.training.cache import cached
 from common import new_parser, write_rows
@@ -31,6 +33,7 @@ from late_interaction import ITEM_TOKENS, LONG_ITEM_TOKENS, MaxSim, MiniLMTokens
 
 QUERIES_AT_ONCE = 10
 CONTEXT_WORDS = 48
+KEPT = Path(__file__).parent / "scores"
 
 ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
@@ -101,12 +104,12 @@ def score_world(world: World, scorer: str, work: Path, progress: Progress, *, n_
 
 
 def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows: int | None = None) -> FloatMatrix:
-    """The exact scores of a world's first queries, (n_rows, n_items); blocks that are there already are read."""
+    """The exact scores of a world's first queries, (n_rows, n_items); what is there already is read."""
     n_rows = len(world.mentions) if n_rows is None else min(n_rows, len(world.mentions))
     made_from = f"{world.name} {world.asked[0]} {world.asked[1]} {Path(scorer).name}"
     score: ScoreBlock | None = None
-    blocks = []
-    for start in range(0, n_rows, QUERIES_AT_ONCE):
+    blocks = [read_kept(world, scorer)[:n_rows]]
+    for start in range(len(blocks[0]), n_rows, QUERIES_AT_ONCE):
         some = world.queries[start : start + QUERIES_AT_ONCE]
 
         def make(some: Sequence[Query] = some) -> FloatMatrix:
@@ -117,6 +120,39 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
         blocks.append(cached(work / "matrices", "block", f"{made_from} {start}", make))
         progress(f"scores of {scorer}", min(start + QUERIES_AT_ONCE, n_rows), n_rows)
     return np.concatenate(blocks)[:n_rows]
+
+
+def read_kept(world: World, scorer: str) -> FloatMatrix:
+    """Whole blocks of rows that were kept, (n_kept, n_items); none where they are of other texts or another scorer."""
+    file = kept_file(world, scorer)
+    if file.is_file():
+        with np.load(file, allow_pickle=False) as kept:
+            exact_scores: FloatMatrix = kept["exact_scores"]
+            if str(kept["made_from"]) == texts_and_scorer(world, scorer, len(exact_scores)):
+                return exact_scores[: len(exact_scores) // QUERIES_AT_ONCE * QUERIES_AT_ONCE]
+    return np.empty((0, len(world.items)), dtype=np.float32)
+
+
+def keep(exact_scores: FloatMatrix, world: World, scorer: str) -> Path:
+    """Write rows to where `read_kept` finds them."""
+    file = kept_file(world, scorer)
+    file.parent.mkdir(exist_ok=True)
+    made_from = texts_and_scorer(world, scorer, len(exact_scores))
+    np.savez_compressed(file, exact_scores=exact_scores, made_from=np.array(made_from))
+    return file
+
+
+def kept_file(world: World, scorer: str) -> Path:
+    """Where the scores of a world are kept."""
+    return KEPT / f"{world.name} {Path(scorer).name} {world.asked[0]}x{world.asked[1]}.npz"
+
+
+def texts_and_scorer(world: World, scorer: str, n_rows: int) -> str:
+    """A digest of what the first rows are made from."""
+    digest = TextDigest()
+    digest.add(fingerprint_of(load_scorer(scorer)), *(query.marked_text for query in world.queries[:n_rows]))
+    digest.add(*(item.full_text for item in world.items))
+    return str(digest)
 
 
 def block_scorer(scorer: str, world: World) -> ScoreBlock:
@@ -158,12 +194,15 @@ def main() -> None:
     parser = make_parser(__doc__, n_queries=700, out="matrices.jsonl")
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--rows", type=int, help="score only the first queries for now (default: all)")
+    parser.add_argument("--keep", action="store_true", help="also write the rows to benchmarks/scores")
     options = parser.parse_args()
     world = read_world(options.data, options.world, options.queries, options.items)
     with show_progress(as_json=False) as progress:
         made = matrix(world, options.scorer, options.work, progress, n_rows=options.rows)
     row = {"world": world.name, "scorer": options.scorer, "shape": list(made.shape), "spread": float(made.std())}
     write_rows(options.out, [row])
+    if options.keep:
+        print(f"kept in {keep(made, world, options.scorer)}")
     print(f"{options.scorer}: {made.shape[0]:,} queries x {made.shape[1]:,} items, spread {made.std():.3f}")
 
 
