@@ -143,6 +143,18 @@ def test_lines_are_methods_by_their_anchor_queries_and_everything_comes_last() -
     assert everything.per_query == N_ITEMS
 
 
+def test_reranking_beside_several_numbers_of_anchor_queries_is_one_line() -> None:
+    rows = make_rows({"rerank bm25": {50: 0.5, 100: 0.6}, "posterior": {50: 0.7, 100: 0.9}})
+    few = [Row(replace(row.cell, n_anchor_queries=10), row.values) for row in without(rows, "build_calls")]
+    lines = cost_lines([*few, *without(rows, "build_calls")], k=10)
+    assert [line.name for line in lines] == [
+        "rerank bm25",
+        "posterior, 10 anchor queries",
+        "posterior, 100 anchor queries",
+        EVERYTHING,
+    ]
+
+
 def test_rows_of_earlier_versions_are_reckoned_with_what_is_known_of_their_methods() -> None:
     rows = make_rows({"rerank bm25": {50: 0.5}, "ANNCUR": {50: 0.6}, "posterior": {50: 0.9}})
     lines = {line.method: line for line in cost_lines(without(rows, "rounds", "build_calls"), k=10)}

@@ -207,7 +207,8 @@ def cost_lines(rows: Sequence[Row], *, k: int, value: str = "recall") -> list[Li
     measured = select(measured_parts(rows), k=k)
     if not measured:
         return []
-    lines = [_line(some, value) for some in grouped(measured, "method", "n_anchor_queries").values()]
+    found = [_line(some, value) for some in grouped(measured, "method", "n_anchor_queries").values()]
+    lines = list({line.name: line for line in found}.values())  # re-ranking is the same with any anchor queries
     lines.sort(key=lambda line: (line.is_default, line.is_default and line.n_anchor_queries))
     exhaustive = select(rows, method=Exhaustive.name, k=k)
     highest = mean(exhaustive, value) if exhaustive else 1.0
