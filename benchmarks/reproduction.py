@@ -119,7 +119,10 @@ class Reproduction:
         for name in self._options.world:
             n_entities = len(self._data.entities(name))
             drawn = read_world(self._options.data, name, WHOLE.n_queries, n_entities)
-            world = score_world(drawn, self._options.emb, self._options.work, self._progress, n_rows=self._options.rows)
+            scored = score_world(
+                drawn, self._options.emb, self._options.work, self._progress, n_rows=self._options.rows
+            )
+            world = replace(scored, name=f"{name}, whole")
             n_tests = min(WHOLE.n_tests, len(world.queries) // 3)
             sizes = replace(WHOLE, n_tests=n_tests, n_seeds=self._options.seeds, n_grid_seeds=self._options.seeds)
             fitting = fit_sizes(sizes, world.groups, n_entities, by_document=True)
