@@ -9,12 +9,15 @@ import pytest
 
 from anncur.evaluation.cost_plots import best_curve, draw_total_cost
 from anncur.evaluation.cost_report import (
+    ALL_ROUNDS_NOTE,
+    FEWER_ROUNDS_NOTE,
     break_even_table,
     compare,
     cost_sections,
     last_board,
     pairs_table,
     recommendations,
+    seconds_table,
 )
 from anncur.evaluation.costs import Offer, Point, in_pairs
 from anncur.evaluation.recommendation import Terms, reasons, reckon
@@ -85,6 +88,15 @@ def test_the_page_has_seconds_of_all_cost_models_and_dollars(folder: Path) -> No
     names += ["an endpoint, 200 ms + 2 ms per pair", "$3 per 1,000 pairs, 1,000 queries"]
     assert [name.strip() for name in header.split("|")[2:-1]] == names
     assert "| posterior, 100 anchor queries | 100 ms | 52.5 ms | 1.1 s | $150 |" in page
+
+
+def test_seconds_say_whether_fewer_rounds_were_measured() -> None:
+    rows = make_rows({"rerank bm25": {50: 0.5, 100: 0.6}, "posterior": {50: 0.7, 100: 0.95}})
+    limited = [Row(replace(row.cell, part="3 rounds"), row.values) for row in rows if row.cell.method == "posterior"]
+    for given, note in ((rows, ALL_ROUNDS_NOTE), ([*rows, *limited], FEWER_ROUNDS_NOTE)):
+        found = reckon(given, Terms(latency=0.2, seconds_per_pair=0.002))
+        assert found is not None
+        assert seconds_table(found, {"pairs": in_pairs()}).note.endswith(note)
 
 
 def test_methods_that_do_not_find_as_much_are_named_below_the_figure(folder: Path) -> None:

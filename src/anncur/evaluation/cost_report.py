@@ -41,9 +41,12 @@ COSTS_NOTE = """\
 Pairs are interpolated between the budgets that were measured, and rounded up to two digits; "≤" where the smallest of
 these finds as much, "-" where none does. Anchor queries are scored with all items once, when an index is built."""
 SECONDS_NOTE = """\
-Of a query that is searched alone: rounds x latency + pairs x seconds per pair + the method's own seconds. Methods that
-search in rounds were measured with fewer of them too, and each number is that of the best. Retrievers' own time isn't
-in them."""
+Of a query that is searched alone: rounds x latency + pairs x seconds per pair + the method's own seconds. Retrievers'
+own time isn't in them."""
+ALL_ROUNDS_NOTE = """\
+Rounds are those that methods take where nothing limits them; with a scorer that waits, they take fewer."""
+FEWER_ROUNDS_NOTE = """\
+Methods that search in rounds were measured with fewer of them too, and each number is that of the best."""
 BREAK_EVEN_NOTE = """\
 For how many queries the method of a row costs less in all, build included, than that of a column."""
 
@@ -166,7 +169,9 @@ def seconds_table(found: Reckoning, units: dict[str, Unit]) -> Exhibit:
     names = [f"{title}, {PER:,} queries" if unit.name == DOLLARS else title for title, unit in units.items()]
     rows = [[line.name, *(_shown_need(line, found.recall, unit) for unit in units.values())] for line in found.lines]
     lead = f"Seconds and dollars for {found.recall:.0%} of the scorer's top {found.k}:"
-    return Exhibit(lead, ["method", *names], [row for row in rows if set(row[1:]) != {"-"}], SECONDS_NOTE)
+    is_limited = any(len(line.curves) > 1 for line in found.lines)
+    note = f"{SECONDS_NOTE} {FEWER_ROUNDS_NOTE if is_limited else ALL_ROUNDS_NOTE}"
+    return Exhibit(lead, ["method", *names], [row for row in rows if set(row[1:]) != {"-"}], note)
 
 
 def _shown_need(line: Line, recall: float, unit: Unit) -> str:
