@@ -74,8 +74,8 @@ class Hits(Sequence[Hit]):
     that was asked for.
 
     `drift` tells how unlike the anchor queries this query is: the share of held-out anchor queries whose exact scores
-    were less surprising to the model, from 0 to 1. None where it can't be known: for methods other than "posterior" and
-    settings other than the tuned ones, and where no queries were held out or calibrated on."""
+    were less surprising to the model, or less low, from 0 to 1. None where it can't be known: for methods other than
+    "posterior" and settings other than the tuned ones, and where no queries were held out or calibrated on."""
 
     hits: tuple[Hit, ...]
     query: Query

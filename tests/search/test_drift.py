@@ -1,9 +1,10 @@
-"""Queries unlike the anchor queries are told from those like them, by how surprising their scores are."""
+"""Queries unlike the anchor queries are told from those like them, by how surprising or how low their scores are."""
 
 from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,18 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def index(world: World) -> anncur.Index:
     return world.index(N_ANCHORS, retrievers=())
+
+
+def poor_world() -> World:
+    """The last queries are like the others, but no item fits them well: scores have a third of the spread."""
+    scores = make_world().exact_scores.copy()
+    scores[-N_UNLIKE:] = 0.3 * scores[-2 * N_UNLIKE : -N_UNLIKE]
+    return World(scores)
+
+
+def reference_of(surprises: Sequence[float], best_scores: Sequence[float] = ()) -> DriftReference:
+    """Queries with these, after ten pairs."""
+    return DriftReference((10,), (tuple(surprises),), (tuple(best_scores),) if best_scores else ())
 
 
 def like(world: World) -> list[str]:
@@ -75,6 +88,19 @@ def test_the_drift_of_like_queries_is_spread_evenly_at_any_budget(
     assert 0.35 < found.mean() < 0.62
     assert found.min() >= 0
     assert found.max() < 1
+
+
+def test_queries_that_no_item_fits_are_flagged_although_they_are_no_surprise() -> None:
+    world = poor_world()
+    index = world.index(N_ANCHORS, retrievers=())
+    assert min(drifts(index, unlike(world))) >= 0.95
+
+
+def test_low_scores_are_no_sign_where_a_filter_keeps_the_best_items_out() -> None:
+    world = poor_world()
+    half = [item.id for item in world.items[::2]]
+    found = world.index(N_ANCHORS, retrievers=()).search_many(unlike(world), k=5, budget=60, filter=half)
+    assert not any(hits.is_unlike_anchors for hits in found)
 
 
 def test_a_hit_is_unlike_the_anchor_queries_from_a_drift_of_95_percent(index: anncur.Index, world: World) -> None:
@@ -195,12 +221,29 @@ def test_drifts_of_another_reference_do_not_count(world: World) -> None:
 
 
 def test_a_rank_counts_the_query_itself() -> None:
-    reference = DriftReference.of(np.array([[3.0, 1.0, 2.0, 4.0]]))
+    reference = reference_of([3.0, 1.0, 2.0, 4.0])
     assert reference.drifts(np.array([0.5, 1.0, 2.5, 9.0]), n_compared=10).tolist() == [0.0, 0.0, 0.4, 0.8]
 
 
+def test_the_more_unusual_sign_counts_and_low_scores_are_the_unusual_ones() -> None:
+    reference = reference_of([1.0, 2.0, 3.0, 4.0], [40.0, 30.0, 20.0, 10.0])
+    surprises, best_scores = np.array([0.5, 9.0, 0.5, 2.5, 9.0]), np.array([50.0, 50.0, 5.0, 25.0, 5.0])
+    both = reference.drifts(surprises, best_scores, n_compared=10)
+    assert both.tolist() == [0.0, 0.6, 0.6, 0.4, 0.8], "the last of the others is unusual in both"
+    assert reference.drifts(surprises, n_compared=10).tolist() == [0.0, 0.8, 0.0, 0.4, 0.8]
+
+
+def test_two_signs_flag_no_more_queries_of_the_same_kind_than_one() -> None:
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(200):
+        surprises, best_scores = rng.normal(size=(2, 39 + 50))
+        reference = reference_of(surprises[:39], best_scores[:39].tolist())
+        shares.append((reference.drifts(surprises[39:], best_scores[39:], n_compared=10) >= 0.95).mean())
+    assert 0.03 < np.mean(shares) <= 0.055
+
+
 def test_the_first_pairs_are_compared_that_there_are_enough_of() -> None:
-    reference = DriftReference.of(np.ones((3, 5)))
+    reference = DriftReference.of(np.ones((3, 5)), np.ones((3, 5)))
     assert [reference.n_compared(n_scored) for n_scored in (9, 10, 49, 50, 5000)] == [0, 10, 20, 50, 50]
 
 
@@ -210,7 +253,7 @@ def test_few_queries_are_never_called_drifting() -> None:
 
 
 def test_a_watch_remembers_the_latest_queries_only() -> None:
-    watch, reference = DriftWatch(), DriftReference.of(np.arange(50.0)[None])
+    watch, reference = DriftWatch(), reference_of(np.arange(50.0).tolist())
     watch.observe({f"old {number}": 0.9 for number in range(MOST_QUERIES)}, reference)
     watch.observe({f"new {number}": 0.1 for number in range(MOST_QUERIES)}, reference)
     found = watch.summary(reference)
@@ -220,7 +263,7 @@ def test_a_watch_remembers_the_latest_queries_only() -> None:
 
 
 def test_a_watch_warns_once_although_many_threads_search() -> None:
-    watch, reference = DriftWatch(), DriftReference.of(np.arange(50.0)[None])
+    watch, reference = DriftWatch(), reference_of(np.arange(50.0).tolist())
 
     def search(thread: int) -> None:
         for number in range(50):

@@ -75,10 +75,18 @@ def test_a_feedback_model_comes_back_as_it_was_written_also_from_files_with_olde
 
 
 def test_what_drift_is_compared_with_comes_back_as_it_was_written() -> None:
-    reference = DriftReference.of(np.random.default_rng(0).gamma(2.0, size=(3, 7)), n_feedback_queries=12)
+    surprises, best_scores = np.random.default_rng(0).gamma(2.0, size=(2, 3, 7))
+    reference = DriftReference.of(surprises, best_scores, n_feedback_queries=12)
     decoded_again = decode_tuned(encode_tuned(Tuned(SETTINGS, drift=reference))).drift
     assert decoded_again == reference
     assert decoded_again.identity == reference.identity
+
+
+def test_what_an_older_version_compared_with_is_read_without_best_scores() -> None:
+    reference = DriftReference((10,), ((0.5, 1.5),), n_feedback_queries=3)
+    record = json.loads(encode_tuned(Tuned(SETTINGS, drift=reference)))
+    del record["drift"]["best_scores"]
+    assert decode_tuned(json.dumps(record).encode()).drift == reference
 
 
 def test_an_index_that_compares_nothing_is_read_and_written_as_before() -> None:

@@ -1,9 +1,10 @@
-"""Tells queries that are unlike the anchor queries: how surprising their exact scores were to the posterior model.
+"""Tells queries that are unlike the anchor queries, by two signs: surprising exact scores, and low ones.
 
 Before a pair is paid for, the model has a distribution for its score. The mean squared distance of exact scores from
-it, in standard deviations, is a query's surprise; among those of queries that the model was tried on, held-out anchor
-queries or the ones that it was calibrated on, it has a rank. Written by `tuning/`, stored by `storage/codecs.py`, read
-by `posterior.py` and `index/`. Plain numbers."""
+it, in standard deviations, is a query's surprise. Where nothing fits a query, nothing need be a surprise, but its best
+scores are low. Both have a rank among those of queries that the model was tried on, held-out anchor queries or the ones
+that it was calibrated on. Written by `tuning/`, stored by `storage/codecs.py`, read by `posterior.py` and `index/`.
+Plain numbers."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ from functools import cached_property
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix, FloatVector
+from anncur.arrays import FloatMatrix, FloatVector, Positions
 from anncur.errors import DriftWarning
 from anncur.ranking import UNLIKE_ANCHORS
 
 PAIRS_COMPARED = (10, 20, 50, 100, 200, 500)  # the first so many pairs of a search are compared with those of others
+N_BEST = 10  # exact scores, whose mean tells how well the items fit a query
 LEAST_QUERIES = 20  # whose mean tells anything
 MOST_QUERIES = 200  # the latest ones, which are looked at together
 LEAST_SHARE = 0.25  # of queries unlike the anchor queries; queries like them, but of new documents, came to 0.16
@@ -34,21 +36,22 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class DriftReference:
-    """How surprising the first pairs of the queries were that the model was tried on.
+    """How surprising the first pairs of the queries were that the model was tried on, and how high their best scores.
 
-    `surprises` has a row for each number of `n_pairs`, in ascending order, with a value for each query.
-    `n_feedback_queries` is what the feedback model was fitted to that the model had then: another one has other
-    surprises."""
+    `surprises` and `best_scores` have a row for each number of `n_pairs`, in ascending order, with a value for each
+    query; older indexes have no `best_scores`. `n_feedback_queries` is what the feedback model was fitted to that the
+    model had then: another one has other surprises."""
 
     n_pairs: tuple[int, ...] = ()
     surprises: tuple[tuple[float, ...], ...] = ()
+    best_scores: tuple[tuple[float, ...], ...] = ()
     n_feedback_queries: int = 0
 
     @classmethod
-    def of(cls, surprises: FloatMatrix, *, n_feedback_queries: int = 0) -> DriftReference:
-        """From the surprises of some queries, (number of `PAIRS_COMPARED` that there were enough items for, n)."""
-        rows = tuple(tuple(np.sort(row).round(5).tolist()) for row in surprises)
-        return cls(PAIRS_COMPARED[: len(rows)], rows, n_feedback_queries)
+    def of(cls, surprises: FloatMatrix, best_scores: FloatMatrix, *, n_feedback_queries: int = 0) -> DriftReference:
+        """From those of some queries, both (number of `PAIRS_COMPARED` that there were enough items for, n)."""
+        rows = [tuple(tuple(row.tolist()) for row in values) for values in (surprises.round(5), best_scores)]
+        return cls(PAIRS_COMPARED[: len(surprises)], rows[0], rows[1], n_feedback_queries)
 
     @property
     def n_queries(self) -> int:
@@ -63,12 +66,27 @@ class DriftReference:
         """How many of the first pairs are compared after this many; 0 where they are too few to tell anything."""
         return max((n for n in self.n_pairs if n <= n_scored), default=0)
 
-    def drifts(self, surprises: FloatVector, *, n_compared: int) -> FloatVector:
-        """The share of queries that were less surprising, each of these itself counted among them. (n_queries,)
+    def drifts(self, surprises: FloatVector, best_scores: FloatVector | None = None, *, n_compared: int) -> FloatVector:
+        """The share of queries that were less unusual, each of these itself counted among them. (n_queries,)
 
-        So a query like them reaches 0.95 in at most 5 of 100 cases, however few they are."""
-        row = self.surprises[self.n_pairs.index(n_compared)]
-        return np.searchsorted(row, np.round(surprises, 5)) / (len(row) + 1)
+        A query is as unusual as the more unusual of its two signs; among equals, the other one decides. All ranks are
+        among the others and the query itself, so that one like them reaches 0.95 in at most 5 of 100 cases, however few
+        they are. Without `best_scores`, surprise is the only sign."""
+        row = self.n_pairs.index(n_compared)
+        ranks = [_pooled_ranks(np.array(self.surprises[row]), np.round(surprises, 5))]
+        if best_scores is not None and self.best_scores:
+            ranks.append(_pooled_ranks(-np.array(self.best_scores[row]), -best_scores))
+        n_all = self.n_queries + 1
+        unusual = np.max(ranks, axis=0) + np.min(ranks, axis=0) / n_all
+        found: FloatVector = (unusual[:, 1:] < unusual[:, :1]).sum(axis=1) / n_all
+        return found
+
+
+def _pooled_ranks(others: FloatVector, values: FloatVector) -> Positions:
+    """How many are lower than each value, and than each of the others once that is one of them. (n, 1 + n_others)"""
+    own = (others < values[:, None]).sum(axis=1)
+    of_others = np.searchsorted(np.sort(others), others) + (values[:, None] < others)
+    return np.column_stack([own, of_others])
 
 
 @dataclass(frozen=True)

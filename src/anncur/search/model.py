@@ -123,7 +123,7 @@ class PosteriorModel:
         return 0 if self.feedback is None else self.feedback.n_queries
 
     def drift_reference(self) -> DriftReference:
-        """What surprises are compared with; nothing where it was made without the feedback model, or with another."""
+        """What queries are compared with; nothing where it was made without the feedback model, or with another."""
         found = self.tuned.drift
         return found if found.n_feedback_queries == self.n_feedback_queries else DriftReference()
 

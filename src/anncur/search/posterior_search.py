@@ -20,7 +20,7 @@ from anncur.factors.posterior import QueryPosterior
 from anncur.ranking import Explanation, top_k
 from anncur.search.base import Proposal, raised
 from anncur.search.calibration import Calibration
-from anncur.search.drift import DriftReference
+from anncur.search.drift import N_BEST, DriftReference
 from anncur.search.prior import Additive, QueryPrior
 from anncur.search.shortlist import Shortlist, shortlist_size
 from anncur.vectors.base import VectorIndex
@@ -216,7 +216,9 @@ class PosteriorSearch:
         n_compared = reference.n_compared(self.scored.shape[1])
         if not n_compared:
             return np.full(len(self.scored), np.nan)
-        return reference.drifts(self.surprises(n_compared), n_compared=n_compared)
+        # items that pass a filter may fit less well, without a query being unlike the others
+        best_scores = self.best_scores(n_compared) if self._among.passing is None else None
+        return reference.drifts(self.surprises(n_compared), best_scores, n_compared=n_compared)
 
     def has_enough(self, calibration: Calibration, k: int, target: float) -> NDArray[np.bool_]:
         """Which queries have reached a target on average, (n_queries,)."""
@@ -294,6 +296,12 @@ class PosteriorSearch:
     def surprises(self, n_first: int) -> FloatVector:
         """How far the exact scores that were observed first were from what the model expected of them. (n_queries,)"""
         return self._misfit(n_first)
+
+    def best_scores(self, n_first: int) -> FloatVector:
+        """The mean of the highest exact scores among those that were observed first. (n_queries,)"""
+        best = np.sort(self.exact_scores[:, :n_first], axis=1)[:, -N_BEST:]
+        mean: FloatVector = best.mean(axis=1)
+        return mean
 
     def _misfit(self, n_first: int | None = None) -> FloatVector:
         scale = self._scale(n_first)

@@ -123,8 +123,8 @@ class Tuned:
     """What tuning found: settings (None where there was nothing to tune on), and what they are worth.
 
     For comparison, `rerank_curves` tell what re-ranking with each retriever would have found for the same queries,
-    `spectrum` how simple the exact scores are (see `factors/spectrum.py`), `drift` how
-    surprising the exact scores of the same queries were. An index of an older version has none of the three."""
+    `spectrum` how simple the exact scores are (see `factors/spectrum.py`), `drift` how surprising the exact scores of
+    the same queries were, and how high the best of them. An index of an older version has none of the three."""
 
     settings: PosteriorSettings | None = None
     curve: RecallCurve = field(default_factory=RecallCurve)

@@ -87,8 +87,8 @@ def _calibration(record: dict[str, Any]) -> Calibration:
 def _drift(record: dict[str, Any] | None) -> DriftReference:
     if record is None:  # of an older version
         return DriftReference()
-    surprises = tuple(map(tuple, record["surprises"]))
-    return DriftReference(tuple(record["n_pairs"]), surprises, record["n_feedback_queries"])
+    surprises, best_scores = (tuple(map(tuple, record.get(name, ()))) for name in ("surprises", "best_scores"))
+    return DriftReference(tuple(record["n_pairs"]), surprises, best_scores, record["n_feedback_queries"])
 
 
 def encode_feedback(feedback: FeedbackModel) -> dict[str, bytes]:

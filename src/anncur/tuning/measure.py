@@ -52,5 +52,5 @@ def measure(
         curve=RecallCurve(trial.found_after, int(min(trial.n_scored[-1], scores.n_items))),
         calibration=calibrate(trial.features, trial.recall, trial.n_scored, usable_ks(CALIBRATED_KS, sample)),
         rerank_curves={name: RecallCurve(found, scores.n_items) for name, found in reranked.items()},
-        drift=DriftReference.of(trial.surprises, n_feedback_queries=model.n_feedback_queries),
+        drift=DriftReference.of(trial.surprises, trial.best_scores, n_feedback_queries=model.n_feedback_queries),
     )

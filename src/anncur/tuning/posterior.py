@@ -90,7 +90,7 @@ def tune_posterior(
         calibration=calibrate(trial.features, trial.recall, trial.n_scored, usable_ks(CALIBRATED_KS, bench.sample)),
         rerank_curves={name: RecallCurve(bench.rerank(name), scores.n_items) for name in retrievers},
         spectrum=spectrum(values for _, values in scores.parts()),
-        drift=DriftReference.of(trial.surprises),
+        drift=DriftReference.of(trial.surprises, trial.best_scores),
     )
 
 

@@ -30,6 +30,7 @@ class Trial:
     features: FloatMatrix  # (n_rounds, n_queries, number of calibrated ks, N_RECALL_FEATURES), if asked for
     recall: FloatMatrix  # (n_rounds, n_queries, number of calibrated ks), as it truly was
     surprises: FloatMatrix  # of the first pairs, (number of `PAIRS_COMPARED` that are reached, n_queries), if asked for
+    best_scores: FloatMatrix  # the same of their best scores
 
 
 def join_trials(trials: Sequence[Trial]) -> Trial:
@@ -40,6 +41,7 @@ def join_trials(trials: Sequence[Trial]) -> Trial:
         np.concatenate([trial.features for trial in trials], axis=1),
         np.concatenate([trial.recall for trial in trials], axis=1),
         np.concatenate([trial.surprises for trial in trials], axis=1),
+        np.concatenate([trial.best_scores for trial in trials], axis=1),
     )
 
 
@@ -61,21 +63,16 @@ def run_trial(
         ends.append(search.scored.shape[1])
         if with_features:
             features.append(search.recall_features(ks))
+    compared = [n_first for n_first in PAIRS_COMPARED if features and n_first <= search.scored.shape[1]]
     spent = _n_pairs(sample, search.scored)
     return Trial(
         _found_after(sample, queries, search.scored, spent),
         spent[:, np.array(ends) - 1].mean(axis=0),
         np.stack(features) if features else np.empty((0, len(queries), len(ks), N_RECALL_FEATURES)),
         _recall(sample, queries, search.scored, ends, ks) if features else np.empty((0, len(queries), len(ks))),
-        _surprises(search) if features else np.empty((0, len(queries))),
+        np.array([search.surprises(n_first) for n_first in compared]).reshape(len(compared), len(queries)),
+        np.array([search.best_scores(n_first) for n_first in compared]).reshape(len(compared), len(queries)),
     )
-
-
-def _surprises(search: PosteriorSearch) -> FloatMatrix:
-    """How surprising the first pairs of each query were. (number of `PAIRS_COMPARED` that are reached, n_queries)"""
-    reached = [n_first for n_first in PAIRS_COMPARED if n_first <= search.scored.shape[1]]
-    rows = [search.surprises(n_first) for n_first in reached]
-    return np.stack(rows) if rows else np.empty((0, len(search.scored)))
 
 
 def rerank_found_after(sample: Sample, queries: Positions, retriever_scores: FloatMatrix) -> NDArray[np.int32]:
