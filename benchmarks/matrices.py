@@ -5,25 +5,26 @@
 DATA is in ZESHEL's layout: mentions of a test world are the queries, its entities the items; both are drawn at random,
 the right entities of the mentions among them. Or it is in BEIR's layout, where each query is a document of its own.
 Scoring can be stopped at any moment: run the same again, and it resumes. `--keep` also writes the rows to
-benchmarks/scores, for those that take hours: every benchmark reads them from there, as long as texts and scorer are the
-same. `maxsim` is the late interaction of late_interaction.py."""
+benchmarks/scores, for those that take hours: every benchmark reads them from there, also for some of the items, as long
+as texts and scorer are the same. `maxsim` is the late interaction of late_interaction.py."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from anncur.arrays import FloatMatrix
+from anncur.arrays import FloatMatrix, FloatVector
 from anncur.cli.frame import show_progress
 from anncur.datasets.beir import Qrels, read_qrels
 from anncur.datasets.jsonl import read_items, read_queries
 from anncur.datasets.zeshel import Mention, Zeshel
 from anncur.evaluation.worlds import ScoredWorld
-from anncur.items import Item, Query, TextDigest
+from anncur.items import Item, Query
 from anncur.progress import Progress
 from anncur.scorers.base import fingerprint_of
 from anncur.scorers.loading import load_scorer
@@ -107,12 +108,16 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
     """The exact scores of a world's first queries, (n_rows, n_items); what is there already is read."""
     n_rows = len(world.mentions) if n_rows is None else min(n_rows, len(world.mentions))
     made_from = f"{world.name} {world.asked[0]} {world.asked[1]} {Path(scorer).name}"
+    kept = read_kept(world, scorer)
     score: ScoreBlock | None = None
-    blocks = [read_kept(world, scorer)[:n_rows]]
-    for start in range(len(blocks[0]), n_rows, QUERIES_AT_ONCE):
-        some = world.queries[start : start + QUERIES_AT_ONCE]
+    blocks: list[FloatMatrix] = []
+    for start in range(0, n_rows, QUERIES_AT_ONCE):
+        places = range(start, min(start + QUERIES_AT_ONCE, len(world.queries)))
+        if kept.keys() >= set(places):
+            blocks.append(np.stack([kept[place] for place in places]))
+            continue
 
-        def make(some: Sequence[Query] = some) -> FloatMatrix:
+        def make(some: Sequence[Query] = tuple(world.queries[place] for place in places)) -> FloatMatrix:
             nonlocal score
             score = score or block_scorer(scorer, world)
             return score(some)
@@ -122,37 +127,44 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
     return np.concatenate(blocks)[:n_rows]
 
 
-def read_kept(world: World, scorer: str) -> FloatMatrix:
-    """Whole blocks of rows that were kept, (n_kept, n_items); none where they are of other texts or another scorer."""
-    file = kept_file(world, scorer)
-    if file.is_file():
+def read_kept(world: World, scorer: str, *, but: Path | None = None) -> dict[int, FloatVector]:
+    """The kept scores of queries with all of a world's items, by the queries' positions.
+
+    A file of any items serves that has these among them. One of another scorer, or all but itself, are passed over."""
+    found: dict[int, FloatVector] = {}
+    positions = {digest: place for place, digest in enumerate(digests(query.marked_text for query in world.queries))}
+    for file in sorted(KEPT.glob(f"{world.name} {Path(scorer).name} *.npz")):
         with np.load(file, allow_pickle=False) as kept:
-            exact_scores: FloatMatrix = kept["exact_scores"]
-            if str(kept["made_from"]) == texts_and_scorer(world, scorer, len(exact_scores)):
-                return exact_scores[: len(exact_scores) // QUERIES_AT_ONCE * QUERIES_AT_ONCE]
-    return np.empty((0, len(world.items)), dtype=np.float32)
+            if file == but or str(kept["scorer"]) != fingerprint_of(load_scorer(scorer)):
+                continue
+            columns = {digest: column for column, digest in enumerate(kept["items"].tolist())}
+            needed = [columns.get(digest) for digest in digests(item.full_text for item in world.items)]
+            if None not in needed:
+                exact_scores: FloatMatrix = kept["exact_scores"][:, needed]
+                rows = zip(kept["queries"].tolist(), exact_scores, strict=True)
+                found |= {positions[digest]: row for digest, row in rows if digest in positions}
+    return found
 
 
 def keep(exact_scores: FloatMatrix, world: World, scorer: str) -> Path:
-    """Write rows to where `read_kept` finds them."""
-    file = kept_file(world, scorer)
+    """Write the rows of a world's first queries to where `read_kept` finds them, but those that another file has."""
+    file = KEPT / f"{world.name} {Path(scorer).name} {world.asked[0]}x{world.asked[1]}.npz"
+    elsewhere = read_kept(world, scorer, but=file)
+    places = [place for place in range(len(exact_scores)) if place not in elsewhere]
     file.parent.mkdir(exist_ok=True)
-    made_from = texts_and_scorer(world, scorer, len(exact_scores))
-    np.savez_compressed(file, exact_scores=exact_scores, made_from=np.array(made_from))
+    np.savez_compressed(
+        file,
+        exact_scores=exact_scores[places],
+        queries=np.array(digests(world.queries[place].marked_text for place in places)),
+        items=np.array(digests(item.full_text for item in world.items)),
+        scorer=np.array(fingerprint_of(load_scorer(scorer))),
+    )
     return file
 
 
-def kept_file(world: World, scorer: str) -> Path:
-    """Where the scores of a world are kept."""
-    return KEPT / f"{world.name} {Path(scorer).name} {world.asked[0]}x{world.asked[1]}.npz"
-
-
-def texts_and_scorer(world: World, scorer: str, n_rows: int) -> str:
-    """A digest of what the first rows are made from."""
-    digest = TextDigest()
-    digest.add(fingerprint_of(load_scorer(scorer)), *(query.marked_text for query in world.queries[:n_rows]))
-    digest.add(*(item.full_text for item in world.items))
-    return str(digest)
+def digests(texts: Iterable[str]) -> list[str]:
+    """A short name of each text."""
+    return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
 
 
 def block_scorer(scorer: str, world: World) -> ScoreBlock:
