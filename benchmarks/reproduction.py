@@ -115,16 +115,12 @@ class Reproduction:
                 self._training_time(study, MATCH, self._folder(study.world, encoder))
 
     def whole_worlds(self) -> None:
-        """All entities of a world, with the [EMB] model; with --rows, by the mentions that are scored so far."""
+        """All entities of a world, with the [EMB] model."""
         for name in self._options.world:
             n_entities = len(self._data.entities(name))
             drawn = read_world(self._options.data, name, WHOLE.n_queries, n_entities)
-            scored = score_world(
-                drawn, self._options.emb, self._options.work, self._progress, n_rows=self._options.rows
-            )
-            world = replace(scored, name=f"{name}, whole")
-            n_tests = min(WHOLE.n_tests, len(world.queries) // 3)
-            sizes = replace(WHOLE, n_tests=n_tests, n_seeds=self._options.seeds, n_grid_seeds=self._options.seeds)
+            world = replace(self._score(drawn, self._options.emb), name=f"{name}, whole")
+            sizes = replace(WHOLE, n_seeds=self._options.seeds, n_grid_seeds=self._options.seeds)
             fitting = fit_sizes(sizes, world.groups, n_entities, by_document=True)
             self._run(self._study(world, fitting), MATRIX_EXPERIMENTS)
 
@@ -279,7 +275,6 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], help="trained with other negatives")
     parser.add_argument("--base", type=Path, help="the folder of a dual encoder that was trained on links")
     parser.add_argument("--items", type=int, default=2000, help="of a world are scored by cross-encoders")
-    parser.add_argument("--rows", type=int, help="of whole worlds, where not all mentions are scored yet")
     parser.add_argument("--seeds", type=int, default=5, help="of the scoreboard and of the heatmaps")
     parser.add_argument("--world", action="append", choices=WORLDS, help="only this one, in parts that go by world")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be repeated")

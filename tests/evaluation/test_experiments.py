@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anncur.arrays import FloatMatrix
 from anncur.errors import InputError
 from anncur.evaluation import cost_rows, scoreboard
 from anncur.evaluation.experiments import EXPERIMENTS, choose_experiments, run_experiments
 from anncur.evaluation.intervals import measured_methods
 from anncur.evaluation.rows import Row, RowFile, select
 from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
+from anncur.evaluation.worlds import ScoredWorld
+from anncur.items import Query
 from anncur.planning.pilot import RequestTime
+from anncur.retrievers.stored import StoredRetriever
 from toy_studies import N_ITEMS, N_QUERIES, add_distilled, check_rerun, make_study, make_world, measure
 from worlds import HashedVectors
 
@@ -24,6 +29,19 @@ pytestmark = pytest.mark.slow  # the whole of it takes seconds
 
 def with_distilled(name: str) -> Study:
     return add_distilled(make_study(), name)
+
+
+class Informed(HashedVectors):
+    """Ranks items as the scorer does."""
+
+    name = "informed"
+
+    def __init__(self, world: ScoredWorld) -> None:
+        self._world = world
+
+    def scores(self, queries: Sequence[Query]) -> FloatMatrix:
+        assert list(queries) == list(self._world.queries)
+        return self._world.exact_scores
 
 
 def rows_of(name: str, folder: Path, **options: Any) -> list[Row]:
@@ -107,6 +125,14 @@ def test_a_distilled_retriever_is_no_part_of_other_methods() -> None:
     assert study.first_stage().name == "hashed"
     index = scoreboard.Trials(study).get(0).index
     assert index.info.retrievers == ("hashed",)
+
+
+def test_methods_begin_with_the_retriever_that_finds_the_most_whatever_the_order() -> None:
+    study = make_study()
+    (hashed,), world = study.retrievers, study.world
+    informed = StoredRetriever(Informed(world), world.queries, world.items)
+    for retrievers in ([hashed, informed], [informed, hashed]):
+        assert replace(study, retrievers=retrievers).first_stage().name == "informed"
 
 
 def test_distilled_retrievers_alone_are_not_enough() -> None:

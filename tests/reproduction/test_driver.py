@@ -100,7 +100,7 @@ def run_all(driver: ModuleType, commands: Sequence[Sequence[str]], data: Path, m
     cls_model = folder / "cls.onnx"  # its name tells its kind
     shutil.copy(BUILTIN, cls_model)
     small = {"--emb": "builtin", "--cls": cls_model, "--model": "builtin", "--items": 80, "--world": "delta"}
-    fixed = {"--work": folder / "work", "--out": folder / "report", "--seeds": 2, "--rows": 15}
+    fixed = {"--work": folder / "work", "--out": folder / "report", "--seeds": 2}
     for command in commands:
         options = dict(zip(command[::2], command[1::2], strict=True))
         kept = {name: value for name, value in small.items() if name in options}
