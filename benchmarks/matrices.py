@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ from late_interaction import ITEM_TOKENS, LONG_ITEM_TOKENS, MaxSim, MiniLMTokens
 QUERIES_AT_ONCE = 10
 CONTEXT_WORDS = 48
 KEPT = Path(__file__).parent / "scores"
+MAXSIM = "maxsim"
 
 ScoreBlock = Callable[[Sequence[Query]], FloatMatrix]
 
@@ -127,39 +130,49 @@ def matrix(world: World, scorer: str, work: Path, progress: Progress, *, n_rows:
     return np.concatenate(blocks)[:n_rows]
 
 
-def read_kept(world: World, scorer: str, *, but: Path | None = None) -> dict[int, FloatVector]:
+def read_kept(world: World, scorer: str) -> dict[int, FloatVector]:
     """The kept scores of queries with all of a world's items, by the queries' positions.
 
-    A file of any items serves that has these among them. One of another scorer, or all but itself, are passed over."""
-    found: dict[int, FloatVector] = {}
-    positions = {digest: place for place, digest in enumerate(digests(query.marked_text for query in world.queries))}
-    for file in sorted(KEPT.glob(f"{world.name} {Path(scorer).name} *.npz")):
-        with np.load(file, allow_pickle=False) as kept:
-            if file == but or str(kept["scorer"]) != fingerprint_of(load_scorer(scorer)):
-                continue
-            columns = {digest: column for column, digest in enumerate(kept["items"].tolist())}
-            needed = [columns.get(digest) for digest in digests(item.full_text for item in world.items)]
-            if None not in needed:
-                exact_scores: FloatMatrix = kept["exact_scores"][:, needed]
-                rows = zip(kept["queries"].tolist(), exact_scores, strict=True)
-                found |= {positions[digest]: row for digest, row in rows if digest in positions}
-    return found
+    A file of any items serves that has these among them; one of another scorer is passed over."""
+    files = sorted(KEPT.glob(f"{world.name} {Path(scorer).name} *.npz"))
+    return {place: row for file in files for place, row in read_file(file, world, scorer).items()}
+
+
+def read_file(file: Path, world: World, scorer: str) -> dict[int, FloatVector]:
+    """What one file has of that."""
+    with np.load(file, allow_pickle=False) as kept:
+        columns = {digest: column for column, digest in enumerate(kept["items"].tolist())}
+        needed = [columns.get(digest) for digest in digests(item.full_text for item in world.items)]
+        if str(kept["scorer"]) != fingerprint(scorer) or None in needed:
+            return {}
+        rows = dict(zip(kept["queries"].tolist(), kept["exact_scores"][:, needed], strict=True))
+    of_queries = enumerate(digests(query.marked_text for query in world.queries))
+    return {place: rows[digest] for place, digest in of_queries if digest in rows}
 
 
 def keep(exact_scores: FloatMatrix, world: World, scorer: str) -> Path:
-    """Write the rows of a world's first queries to where `read_kept` finds them, but those that another file has."""
+    """Add the rows of a world's first queries to where `read_kept` finds them, but for those that are there."""
     file = KEPT / f"{world.name} {Path(scorer).name} {world.asked[0]}x{world.asked[1]}.npz"
-    elsewhere = read_kept(world, scorer, but=file)
-    places = [place for place in range(len(exact_scores)) if place not in elsewhere]
+    own = read_file(file, world, scorer) if file.is_file() else {}
+    elsewhere = read_kept(world, scorer).keys() - own.keys()
+    rows = own | {place: row for place, row in enumerate(exact_scores) if place not in elsewhere}
     file.parent.mkdir(exist_ok=True)
+    unfinished = file.with_suffix(".part.npz")
     np.savez_compressed(
-        file,
-        exact_scores=exact_scores[places],
-        queries=np.array(digests(world.queries[place].marked_text for place in places)),
+        unfinished,
+        exact_scores=np.stack([rows[place] for place in sorted(rows)]),
+        queries=np.array(digests(world.queries[place].marked_text for place in sorted(rows))),
         items=np.array(digests(item.full_text for item in world.items)),
-        scorer=np.array(fingerprint_of(load_scorer(scorer))),
+        scorer=np.array(fingerprint(scorer)),
     )
+    os.replace(unfinished, file)
     return file
+
+
+@cache
+def fingerprint(scorer: str) -> str:
+    """What tells a scorer from others."""
+    return scorer if scorer == MAXSIM else fingerprint_of(load_scorer(scorer))
 
 
 def digests(texts: Iterable[str]) -> list[str]:
@@ -169,7 +182,7 @@ def digests(texts: Iterable[str]) -> list[str]:
 
 def block_scorer(scorer: str, world: World) -> ScoreBlock:
     """What scores some queries on all items."""
-    if scorer == "maxsim":
+    if scorer == MAXSIM:
         return MaxSim(world.items, MiniLMTokens(), most=world.item_tokens).scores
     cross_encoder = load_scorer(scorer)
 

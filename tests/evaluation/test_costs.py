@@ -145,8 +145,10 @@ def test_lines_are_methods_by_their_anchor_queries_and_everything_comes_last() -
 
 def test_reranking_beside_several_numbers_of_anchor_queries_is_one_line() -> None:
     rows = make_rows({"rerank bm25": {50: 0.5, 100: 0.6}, "posterior": {50: 0.7, 100: 0.9}})
-    few = [Row(replace(row.cell, n_anchor_queries=10), row.values) for row in without(rows, "build_calls")]
+    beside_few = make_rows({"rerank bm25": {20: 0.4, 50: 0.5, 100: 0.6}, "posterior": {50: 0.7, 100: 0.9}})
+    few = [Row(replace(row.cell, n_anchor_queries=10), row.values) for row in without(beside_few, "build_calls")]
     lines = cost_lines([*few, *without(rows, "build_calls")], k=10)
+    assert [point.pairs for point in lines[0].curves[0]] == [20, 50, 100], "also what was measured beside few alone"
     assert [line.name for line in lines] == [
         "rerank bm25",
         "posterior, 10 anchor queries",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from anncur.evaluation.intervals import measured_methods
 from anncur.evaluation.rows import Row, RowFile, select
 from anncur.evaluation.study import QUICK, Sizes, Study, store_retrievers
 from anncur.evaluation.worlds import ScoredWorld
-from anncur.items import Query
+from anncur.items import Item, Query
 from anncur.planning.pilot import RequestTime
 from anncur.retrievers.stored import StoredRetriever
 from toy_studies import N_ITEMS, N_QUERIES, add_distilled, check_rerun, make_study, make_world, measure
@@ -31,17 +31,29 @@ def with_distilled(name: str) -> Study:
     return add_distilled(make_study(), name)
 
 
-class Informed(HashedVectors):
-    """Ranks items as the scorer does."""
+class Informed:
+    """A retriever that ranks items as the scorer does."""
 
     name = "informed"
 
     def __init__(self, world: ScoredWorld) -> None:
         self._world = world
 
+    def fit(self, items: Iterable[Item]) -> None:
+        assert list(items) == list(self._world.items)
+
     def scores(self, queries: Sequence[Query]) -> FloatMatrix:
         assert list(queries) == list(self._world.queries)
         return self._world.exact_scores
+
+
+class InformedVectors(Informed):
+    """The same with item vectors."""
+
+    name = "informed vectors"
+
+    def item_vectors(self) -> FloatMatrix:
+        return self._world.exact_scores.T
 
 
 def rows_of(name: str, folder: Path, **options: Any) -> list[Row]:
@@ -130,9 +142,10 @@ def test_a_distilled_retriever_is_no_part_of_other_methods() -> None:
 def test_methods_begin_with_the_retriever_that_finds_the_most_whatever_the_order() -> None:
     study = make_study()
     (hashed,), world = study.retrievers, study.world
-    informed = StoredRetriever(Informed(world), world.queries, world.items)
-    for retrievers in ([hashed, informed], [informed, hashed]):
-        assert replace(study, retrievers=retrievers).first_stage().name == "informed"
+    bare, best = (StoredRetriever(of(world), world.queries, world.items) for of in (Informed, InformedVectors))
+    assert replace(study, retrievers=[hashed, bare]).first_stage().name == "hashed", "the only one with item vectors"
+    for retrievers in ([hashed, bare, best], [best, hashed]):
+        assert replace(study, retrievers=retrievers).first_stage() is best
 
 
 def test_distilled_retrievers_alone_are_not_enough() -> None:

@@ -95,7 +95,7 @@ def documented_commands() -> list[list[str]]:
 
 
 def run_all(driver: ModuleType, commands: Sequence[Sequence[str]], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands on the small world, with the built-in scorer for every model and without `--base`."""
+    """The commands with all their options but `--base`, on the small world, the built-in scorer for every model."""
     folder = data.parent
     cls_model = folder / "cls.onnx"  # its name tells its kind
     shutil.copy(BUILTIN, cls_model)
@@ -103,8 +103,8 @@ def run_all(driver: ModuleType, commands: Sequence[Sequence[str]], data: Path, m
     fixed = {"--work": folder / "work", "--out": folder / "report", "--seeds": 2}
     for command in commands:
         options = dict(zip(command[::2], command[1::2], strict=True))
-        kept = {name: value for name, value in small.items() if name in options}
-        words = [str(word) for pair in {"--part": options["--part"], **fixed, **kept}.items() for word in pair]
+        changed = {name: small.get(name, value) for name, value in options.items() if name != "--base"}
+        words = [str(word) for pair in {**fixed, **changed}.items() for word in pair]
         monkeypatch.setattr(sys, "argv", ["reproduction.py", str(data), *words])
         driver.main()
 

@@ -57,6 +57,21 @@ def test_rows_of_a_whole_world_serve_for_some_of_its_items_and_only_new_ones_are
     assert sorted(matrices.read_kept(whole, "builtin")) == list(range(10)), "the others lack every other item"
 
 
+def test_keeping_fewer_rows_later_loses_none(matrices: ModuleType, tmp_path: Path) -> None:
+    world = matrices.read_world(write_zeshel(tmp_path / "data"), "delta", N_QUERIES, N_ITEMS)
+    kept = np.arange(N_QUERIES * len(world.items), dtype=np.float32).reshape(N_QUERIES, -1)
+    for n_rows in (20, 4):
+        matrices.keep(kept[:n_rows], world, "builtin")
+    assert len(matrices.read_kept(world, "builtin")) == len(world.queries)
+
+
+def test_scores_of_late_interaction_are_kept_too(matrices: ModuleType, tmp_path: Path) -> None:
+    world = matrices.read_world(write_zeshel(tmp_path / "data"), "delta", N_QUERIES, N_ITEMS)
+    matrices.keep(np.ones((10, len(world.items)), dtype=np.float32), world, matrices.MAXSIM)
+    assert len(matrices.read_kept(world, matrices.MAXSIM)) == 10
+    assert not matrices.read_kept(world, "builtin")
+
+
 def test_rows_that_were_kept_of_other_texts_or_another_scorer_are_not_read(
     matrices: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +80,7 @@ def test_rows_that_were_kept_of_other_texts_or_another_scorer_are_not_read(
     assert len(matrices.read_kept(world, "builtin")) == 10
     changed = replace(world, items=[replace(world.items[0], text="another text"), *world.items[1:]])
     assert len(matrices.read_kept(changed, "builtin")) == 0
-    monkeypatch.setattr(matrices, "fingerprint_of", lambda _: "another model")
+    monkeypatch.setattr(matrices, "fingerprint", lambda _: "another model")
     assert len(matrices.read_kept(world, "builtin")) == 0
 
 

@@ -1,4 +1,4 @@
-"""Queries unlike the anchor queries are told from those like them, by how surprising or how low their scores are."""
+"""Queries unlike the anchor queries are known by how surprising or how low their scores are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import anncur
+from anncur.factors.items import ItemModel
 from anncur.search.drift import LEAST_QUERIES, MOST_QUERIES, DriftReference, DriftSummary, DriftWatch
+from anncur.search.posterior_search import PosteriorSearch
+from anncur.search.prior import QueryPrior
 from worlds import World
 
 N_ANCHORS, N_LIKE, N_UNLIKE, N_ITEMS = 40, 100, 60, 200
@@ -96,11 +99,34 @@ def test_queries_that_no_item_fits_are_flagged_although_they_are_no_surprise() -
     assert min(drifts(index, unlike(world))) >= 0.95
 
 
-def test_low_scores_are_no_sign_where_a_filter_keeps_the_best_items_out() -> None:
+def test_low_scores_do_not_count_where_a_filter_keeps_the_best_items_out() -> None:
     world = poor_world()
     half = [item.id for item in world.items[::2]]
     found = world.index(N_ANCHORS, retrievers=()).search_many(unlike(world), k=5, budget=60, filter=half)
     assert not any(hits.is_unlike_anchors for hits in found)
+
+
+def test_low_scores_do_not_count_where_all_pairs_were_chosen_before_any_was_scored(world: World) -> None:
+    index = world.index(N_ANCHORS, retrievers=())
+    found = index.search_many(like(world), k=5, budget=60, max_rounds=1)  # warnings are errors here
+    assert np.mean([hits.is_unlike_anchors for hits in found]) <= 0.06
+
+
+@pytest.mark.parametrize("top", [0.6, 0.8])  # stored as float32, both are a little larger
+def test_queries_whose_best_scores_are_all_equal_are_not_lower_than_each_other(world: World, top: float) -> None:
+    def score(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        places = [(int(query.split()[1]), int(item.split()[1])) for query, item in pairs]
+        return [top if world.exact_scores[place] > 1.0 else 0.2 for place in places]
+
+    index = anncur.Index.build(world.items, score, world.queries[:N_ANCHORS], retrievers=())
+    assert np.mean(np.array(drifts(index, like(world))) >= 0.95) <= 0.1
+
+
+def test_the_best_scores_are_the_mean_of_the_ten_highest_of_the_first_pairs() -> None:
+    offsets, vectors = np.zeros(50, dtype=np.float32), np.zeros((50, 2), dtype=np.float32)
+    search = PosteriorSearch(ItemModel.of(offsets, vectors, noise=1.0), QueryPrior(offsets), 1)
+    search.observe(np.arange(30)[None], np.arange(30.0)[None])
+    assert [search.best_scores(n_first)[0] for n_first in (5, 20, 30)] == [2.0, 14.5, 24.5]
 
 
 def test_a_hit_is_unlike_the_anchor_queries_from_a_drift_of_95_percent(index: anncur.Index, world: World) -> None:
@@ -225,7 +251,7 @@ def test_a_rank_counts_the_query_itself() -> None:
     assert reference.drifts(np.array([0.5, 1.0, 2.5, 9.0]), n_compared=10).tolist() == [0.0, 0.0, 0.4, 0.8]
 
 
-def test_the_more_unusual_sign_counts_and_low_scores_are_the_unusual_ones() -> None:
+def test_the_higher_rank_counts_and_low_scores_are_the_unusual_ones() -> None:
     reference = reference_of([1.0, 2.0, 3.0, 4.0], [40.0, 30.0, 20.0, 10.0])
     surprises, best_scores = np.array([0.5, 9.0, 0.5, 2.5, 9.0]), np.array([50.0, 50.0, 5.0, 25.0, 5.0])
     both = reference.drifts(surprises, best_scores, n_compared=10)
@@ -233,7 +259,18 @@ def test_the_more_unusual_sign_counts_and_low_scores_are_the_unusual_ones() -> N
     assert reference.drifts(surprises, n_compared=10).tolist() == [0.0, 0.8, 0.0, 0.4, 0.8]
 
 
-def test_two_signs_flag_no_more_queries_of_the_same_kind_than_one() -> None:
+def test_among_queries_of_equal_rank_the_other_rank_decides() -> None:
+    reference = reference_of([1.0, 2.0, 3.0], [30.0, 20.0, 10.0])
+    surprises, best_scores = np.array([9.0, 9.0]), np.array([40.0, 5.0])  # the last of the others has one rank less
+    assert reference.drifts(surprises, best_scores, n_compared=10).tolist() == [0.5, 0.75]
+
+
+def test_scores_that_differ_by_their_rounding_alone_are_equal() -> None:
+    reference = reference_of([1.0, 2.0, 3.0, 4.0], [float(np.float32(0.8))] * 4)
+    assert reference.drifts(np.array([0.5]), np.array([0.8]), n_compared=10).tolist() == [0.0]
+
+
+def test_two_ranks_flag_no_more_queries_of_the_same_kind_than_one() -> None:
     rng, shares = np.random.default_rng(0), []
     for _ in range(200):
         surprises, best_scores = rng.normal(size=(2, 39 + 50))

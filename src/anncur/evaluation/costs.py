@@ -6,6 +6,7 @@ seconds of a search into the seconds that it would take with a scorer of that ki
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +16,7 @@ import numpy as np
 
 from anncur.evaluation.cost_rows import MORE_PAIRS
 from anncur.evaluation.intervals import measured_parts
-from anncur.evaluation.rows import Row, distinct, grouped, mean, select
+from anncur.evaluation.rows import Cell, Row, distinct, grouped, mean, select
 from anncur.evaluation.scoreboard import ANNCUR
 from anncur.progress import duration
 from anncur.search.methods import Exhaustive, Rerank
@@ -207,13 +208,21 @@ def cost_lines(rows: Sequence[Row], *, k: int, value: str = "recall") -> list[Li
     measured = select(measured_parts(rows), k=k)
     if not measured:
         return []
-    found = [_line(some, value) for some in grouped(measured, "method", "n_anchor_queries").values()]
-    lines = list({line.name: line for line in found}.values())  # re-ranking is the same with any anchor queries
+    lines = [_line(some, value) for some in _rows_of_lines(measured)]
     lines.sort(key=lambda line: (line.is_default, line.is_default and line.n_anchor_queries))
     exhaustive = select(rows, method=Exhaustive.name, k=k)
     highest = mean(exhaustive, value) if exhaustive else 1.0
     everything = Point(distinct(measured, "n_items")[-1], highest, rounds=1.0)
     return [*lines, Line(EVERYTHING, 0, 0, [[everything]])]
+
+
+def _rows_of_lines(measured: Sequence[Row]) -> list[list[Row]]:
+    """By method and number of anchor queries, but for re-ranking: that is the same with any of them."""
+    found: dict[tuple[str, int | None], dict[Cell, Row]] = defaultdict(dict)
+    for row in measured:
+        cell = replace(row.cell, n_anchor_queries=None) if row.cell.method.startswith(RERANKING) else row.cell
+        found[cell.method, cell.n_anchor_queries][cell] = row
+    return [list(rows.values()) for rows in found.values()]
 
 
 def _line(rows: Sequence[Row], value: str) -> Line:

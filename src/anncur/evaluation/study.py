@@ -22,10 +22,8 @@ from anncur.retrievers.stored import StoredRetriever
 from anncur.search.settings import KS
 
 DISTILLED = "@"  # stands between the name of a distilled retriever and the number of queries it was distilled from
-STAGE_K, STAGE_DEPTH = (
-    10,
-    100,
-)  # the retriever that other methods begin with has the most of the top 10 among its first 100
+STAGE_K = 10  # a retriever is judged by how many of the top 10
+STAGE_DEPTH = 100  # are among its first 100
 
 
 @dataclass(frozen=True)

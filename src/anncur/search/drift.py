@@ -1,4 +1,4 @@
-"""Tells queries that are unlike the anchor queries, by two signs: surprising exact scores, and low ones.
+"""Tells queries that are unlike the anchor queries by their exact scores: surprising ones, or low ones.
 
 Before a pair is paid for, the model has a distribution for its score. The mean squared distance of exact scores from
 it, in standard deviations, is a query's surprise. Where nothing fits a query, nothing need be a surprise, but its best
@@ -24,6 +24,7 @@ from anncur.ranking import UNLIKE_ANCHORS
 
 PAIRS_COMPARED = (10, 20, 50, 100, 200, 500)  # the first so many pairs of a search are compared with those of others
 N_BEST = 10  # exact scores, whose mean tells how well the items fit a query
+EQUAL = 2.0**-10  # of the largest best score: smaller differences may come from scores that are stored as float16
 LEAST_QUERIES = 20  # whose mean tells anything
 MOST_QUERIES = 200  # the latest ones, which are looked at together
 LEAST_SHARE = 0.25  # of queries unlike the anchor queries; queries like them, but of new documents, came to 0.16
@@ -60,7 +61,8 @@ class DriftReference:
     @cached_property
     def identity(self) -> str:
         """A short name of these numbers: drifts are compared only where they have the same."""
-        return hashlib.sha256(repr(self.surprises).encode()).hexdigest()[:8]
+        numbers = (self.surprises, self.best_scores) if self.best_scores else self.surprises
+        return hashlib.sha256(repr(numbers).encode()).hexdigest()[:8]
 
     def n_compared(self, n_scored: int) -> int:
         """How many of the first pairs are compared after this many; 0 where they are too few to tell anything."""
@@ -69,23 +71,26 @@ class DriftReference:
     def drifts(self, surprises: FloatVector, best_scores: FloatVector | None = None, *, n_compared: int) -> FloatVector:
         """The share of queries that were less unusual, each of these itself counted among them. (n_queries,)
 
-        A query is as unusual as the more unusual of its two signs; among equals, the other one decides. All ranks are
-        among the others and the query itself, so that one like them reaches 0.95 in at most 5 of 100 cases, however few
-        they are. Without `best_scores`, surprise is the only sign."""
+        A query is as unusual as the higher of its two ranks; among equals, the other one decides. All ranks are among
+        the others and the query itself, so that one like them reaches 0.95 in at most 5 of 100 cases, however few they
+        are. Without `best_scores`, surprise alone counts."""
         row = self.n_pairs.index(n_compared)
         ranks = [_pooled_ranks(np.array(self.surprises[row]), np.round(surprises, 5))]
         if best_scores is not None and self.best_scores:
-            ranks.append(_pooled_ranks(-np.array(self.best_scores[row]), -best_scores))
+            of_others = np.array(self.best_scores[row])
+            ranks.append(_pooled_ranks(-of_others, -best_scores, equal=EQUAL * np.abs(of_others).max()))
         n_all = self.n_queries + 1
         unusual = np.max(ranks, axis=0) + np.min(ranks, axis=0) / n_all
         found: FloatVector = (unusual[:, 1:] < unusual[:, :1]).sum(axis=1) / n_all
         return found
 
 
-def _pooled_ranks(others: FloatVector, values: FloatVector) -> Positions:
-    """How many are lower than each value, and than each of the others once that is one of them. (n, 1 + n_others)"""
-    own = (others < values[:, None]).sum(axis=1)
-    of_others = np.searchsorted(np.sort(others), others) + (values[:, None] < others)
+def _pooled_ranks(others: FloatVector, values: FloatVector, *, equal: float = 0.0) -> Positions:
+    """How many are lower than each value, and than each of the others once that is one of them. (n, 1 + n_others)
+
+    Differences of at most `equal` are none."""
+    own = (others < values[:, None] - equal).sum(axis=1)
+    of_others = np.searchsorted(np.sort(others), others - equal) + (values[:, None] < others - equal)
     return np.column_stack([own, of_others])
 
 

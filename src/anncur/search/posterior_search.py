@@ -58,6 +58,7 @@ class PosteriorSearch:
         self._posterior = QueryPosterior(n_queries, model, prior, n_sides=n_sides)
         self._centre = np.zeros(n_queries)  # of the scores of the first round, where they have no offsets
         self._shortlist: Shortlist | None = None
+        self._n_initial = 0  # pairs of the first round
         self.scored: Positions = np.empty((n_queries, 0), dtype=np.int64)
         self.exact_scores: FloatMatrix = np.empty((n_queries, 0))
 
@@ -191,6 +192,7 @@ class PosteriorSearch:
             self._posterior.observe(positions, residuals - means)
         if self._shortlist is not None:
             self._shortlist = self._shortlist.without(positions)
+        self._n_initial = self._n_initial or positions.shape[1]
         self.scored = np.concatenate([self.scored, positions], axis=1)
         self.exact_scores = np.concatenate([self.exact_scores, exact_scores], axis=1)
 
@@ -216,9 +218,13 @@ class PosteriorSearch:
         n_compared = reference.n_compared(self.scored.shape[1])
         if not n_compared:
             return np.full(len(self.scored), np.nan)
-        # items that pass a filter may fit less well, without a query being unlike the others
-        best_scores = self.best_scores(n_compared) if self._among.passing is None else None
+        best_scores = self.best_scores(n_compared) if self._finds_the_best(n_compared) else None
         return reference.drifts(self.surprises(n_compared), best_scores, n_compared=n_compared)
+
+    def _finds_the_best(self, n_first: int) -> bool:
+        """Whether the first pairs hold as good items as those of any search: not where a filter may keep them out, nor
+        where most were chosen before anything was scored."""
+        return self._among.passing is None and 2 * self._n_initial <= n_first
 
     def has_enough(self, calibration: Calibration, k: int, target: float) -> NDArray[np.bool_]:
         """Which queries have reached a target on average, (n_queries,)."""

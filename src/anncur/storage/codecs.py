@@ -87,7 +87,7 @@ def _calibration(record: dict[str, Any]) -> Calibration:
 def _drift(record: dict[str, Any] | None) -> DriftReference:
     if record is None:  # of an older version
         return DriftReference()
-    surprises, best_scores = (tuple(map(tuple, record.get(name, ()))) for name in ("surprises", "best_scores"))
+    surprises, best_scores = (tuple(map(tuple, rows)) for rows in (record["surprises"], record.get("best_scores", ())))
     return DriftReference(tuple(record["n_pairs"]), surprises, best_scores, record["n_feedback_queries"])
 
 
