@@ -1,11 +1,12 @@
 """What searches cost in seconds and dollars, from rows that other benchmarks wrote: tables, break-evens and figures.
 
     python benchmarks/costs.py ROWS… [--experiment "first query"] [--price 1] [--latency-ms 200 --pair-ms 2] [--k 10]
-        [--without PATTERN] [--queries-served 10000] [--out FOLDER]
+        [--n-anchor-queries 0 40] [--without PATTERN] [--queries-served 10000] [--out FOLDER]
 
 ROWS are files of rows with `recall`, `calls` and `seconds`, better also `rounds` and `own_seconds`; of methods whose
 rounds nobody counted there are no seconds. A page is written for all worlds and scorers in them, and printed. Methods
-whose names match `--without` are left out. Nothing is measured."""
+whose names match `--without` are left out. Where rows have nDCG@10 of each query (`judged`), that is shown against
+costs, too. Nothing is measured."""
 
 from __future__ import annotations
 
@@ -14,14 +15,18 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from anncur.evaluation.cost_report import costs_section, recommendation_section
 from anncur.evaluation.page import Section, write_pages
 from anncur.evaluation.recommendation import Terms, reckon
 from anncur.evaluation.rows import Row, distinct, grouped, read_rows
+from anncur.evaluation.scoreboard import JUDGED_K
 from common import new_parser
 from first_query import unpacked
 
 NAME = "costs"
+NDCG = f"nDCG@{JUDGED_K}"
 
 
 def main() -> None:
@@ -39,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser = new_parser(__doc__, NAME)
     parser.add_argument("rows", type=Path, nargs="+")
     parser.add_argument("--experiment", help="only its rows (default: all)")
+    parser.add_argument("--n-anchor-queries", type=int, nargs="+", help="only with so many (default: any number)")
     parser.add_argument("--without", action="append", default=[], help="a regular expression; may be repeated")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--price", type=float, help="price of 1,000 pairs, in dollars")
@@ -49,9 +55,11 @@ def parse() -> argparse.Namespace:
 
 
 def is_wanted(row: Row, options: argparse.Namespace) -> bool:
-    """Whether a row is of the experiment and of no method that is left out."""
+    """Whether a row is of the experiment, of these numbers of anchor queries, and of no method that is left out."""
     is_of_it = options.experiment in (None, row.cell.experiment)
-    return is_of_it and not any(re.search(pattern, row.cell.method) for pattern in options.without)
+    numbers = options.n_anchor_queries
+    is_with_them = None in (numbers, row.cell.n_anchor_queries) or row.cell.n_anchor_queries in numbers
+    return is_of_it and is_with_them and not any(re.search(pattern, row.cell.method) for pattern in options.without)
 
 
 def make_sections(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[Section]:
@@ -66,7 +74,17 @@ def make_sections(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[
         if found is not None:
             name = f"{world}, scored by {scorer}, {distinct(some, 'n_items')[-1]:,} items"
             yield recommendation_section(name, found, options.out / "figures")
-            yield costs_section(name, found, [], options.out / "figures")
+            yield costs_section(name, found, judged(at_k), options.out / "figures")
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """Those with judgements, with the mean of their queries' nDCG@10."""
+    found = []
+    for row in rows:
+        known = [value for value in row.values.get("judged", []) if value is not None]
+        if known:
+            found.append(Row(row.cell, {**row.values, NDCG: float(np.mean(known))}))
+    return found
 
 
 def numbers(row: Row) -> Row:

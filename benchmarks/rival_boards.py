@@ -22,7 +22,7 @@ class Board:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.documents = select(rows, method=DOCUMENTS)
-        self.measured = [unpacked(row) for row in rows if row.cell.method != DOCUMENTS]
+        self.measured = [unpacked(row) for row in select(rows, part="") if row.cell.method != DOCUMENTS]
         self.n_anchors: list[int] = distinct(self.measured, "n_anchor_queries")
         self.cells = grouped(self.measured, "method", "n_anchor_queries", "k", "cost")
 

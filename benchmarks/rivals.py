@@ -10,7 +10,8 @@ shallow scorer's pairs are charged at `--cost` of a pair.
 
 A row has the recall, and how many of the best k each query found; pairs (`calls`), rounds, and seconds per query:
 `own_seconds` are those of the processor beyond the scorer's, which a busy machine changes little. Where k is 10, it has
-of each query whether a right item came first (`right`) and its nDCG@10 (`judged`), where there are judgements.
+of each query whether a right item came first (`right`) and its nDCG@10 (`judged`), where there are judgements. Methods
+that search in rounds are also measured with at most 3 and 6 of them, which costs.py reads.
 Retriever scores are stored, so that no time is theirs.
 
 At the end: a board for each number of anchor queries, where posterior isn't best, and the task's own metrics."""
@@ -34,6 +35,7 @@ from anncur.cli.frame import show_progress
 from anncur.datasets.beir import Qrels
 from anncur.datasets.sample import SAMPLE as SAMPLE_FOLDER
 from anncur.evaluation.choices import Chosen, bagel_grid, choose, gar_grid, refit_grid
+from anncur.evaluation.cost_rows import FEWER_ROUNDS
 from anncur.evaluation.judgements import judge_queries
 from anncur.evaluation.own import fit_sizes, sample_world
 from anncur.evaluation.protocol import SOUND
@@ -88,6 +90,7 @@ class Variant:
     retrievers: str = FUSED
     learns: bool = False
     needs_anchors: bool = False
+    has_rounds: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,12 +183,18 @@ def batches(study: Study, options: argparse.Namespace) -> Iterator[Batch]:
     for seed in range(study.sizes.n_seeds):
         yield documents(study, EXPERIMENT, protocol=SOUND, seed=seed)
         for n_anchors in numbers_of_anchors(study):
-            columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": n_anchors}
             for name, variant in variants.items():
                 if n_anchors or not variant.needs_anchors:
+                    columns = {"protocol": SOUND, "seed": seed, "n_anchor_queries": n_anchors}
+                    first = study.cell(EXPERIMENT, name, **columns)
                     places = points(study, name, n_anchors)
-                    cells = [study.cell(EXPERIMENT, name, k=k, cost=budget, **columns) for k, budget in places]
-                    yield bench.batch(variant, cells)
+                    cells = [replace(first, k=k, cost=budget) for k, budget in places]
+                    yield bench.batch(variant, [*cells, *(in_few_rounds(first) if variant.has_rounds else [])])
+
+
+def in_few_rounds(first: Cell) -> list[Cell]:
+    """What a scorer that waits would leave of a method's rounds."""
+    return [replace(first, k=TASK_K, cost=budget, part=f"{n} rounds") for n in FEWER_ROUNDS for budget in BUDGETS]
 
 
 def numbers_of_anchors(study: Study) -> list[int]:
@@ -216,22 +225,22 @@ class Bench:
         self._work = work
         self._seed = -1
         self._indexes: dict[tuple[int, str], tuple[anncur.Index, TimedScorer]] = {}
-        self._found: dict[tuple[Method, int, int, int], Found] = {}
+        self._found: dict[tuple[Method, int, int, int, str], Found] = {}
 
     def variants(self, shallow: ShallowScorer | None, cost: float | None) -> dict[str, Variant]:
         """All that is measured."""
         learning = {"learns": True, "needs_anchors": True}
         found = {f"re-rank {name}": Variant([anncur.Rerank(name)]) for name in (BM25, MINILM, RRF)}
         for name in (BM25, MINILM):
-            found[f"GAR, neighbours by {name}"] = Variant(gar_grid(self._graph(name), (RRF, MINILM)))
-        found |= {"ReFIT": Variant(refit_grid(MINILM)), "BAGEL": Variant(bagel_grid(MINILM))}
+            found[f"GAR, neighbours by {name}"] = Variant(gar_grid(self._graph(name), (RRF, MINILM)), has_rounds=True)
+        found |= {"ReFIT": Variant(refit_grid(MINILM)), "BAGEL": Variant(bagel_grid(MINILM), has_rounds=True)}
         if shallow is not None and cost is not None:
             found[CASCADE] = Variant([Cascade(shallow, cost, share, RRF) for share in (0.75, 0.5, 0.9, 0.25)])
         found |= {
             "ANNCUR": Variant([anncur.Anncur()], BOTH, **learning),
-            f"ADACUR from {MINILM}": Variant([anncur.Adacur(retriever=MINILM)], BOTH, **learning),
-            "AXN": Variant([anncur.Axn(retriever=MINILM)], BOTH, **learning),
-            OURS: Variant([anncur.Posterior()], BOTH, learns=True),
+            f"ADACUR from {MINILM}": Variant([anncur.Adacur(retriever=MINILM)], BOTH, has_rounds=True, **learning),
+            "AXN": Variant([anncur.Axn(retriever=MINILM)], BOTH, has_rounds=True, **learning),
+            OURS: Variant([anncur.Posterior()], BOTH, learns=True, has_rounds=True),
             EXHAUSTIVE: Variant([anncur.Exhaustive()]),
         }
         return found
@@ -278,13 +287,14 @@ class Bench:
         """All but ANNCUR, whose split is tuned for a k, score the same items for any k: one search serves all."""
         self._begin(cell.seed)
         budget, is_split = cell.cost or 0, isinstance(method, anncur.Anncur)
-        key = (method, budget, len(split.anchors) if variant.learns else 0, (cell.k or 0) if is_split else 0)
+        n_anchors, max_rounds = len(split.anchors) if variant.learns else 0, rounds_of(cell)
+        key = (method, budget, n_anchors, (cell.k or 0) if is_split else 0, cell.part)
         if key not in self._found:
             index, scorer = self._index(variant, split, cell.seed)
             queries, k = self._study.world.queries_at(split.tests), min(budget, (cell.k or 0) if is_split else max(KS))
             index.search(queries[0], k, budget, method=method)  # so that nothing is made for the first time below
             scorer.seconds, started = 0.0, time.process_time()
-            answers = index.search_many(queries, k, budget, method=method)
+            answers = index.search_many(queries, k, budget, method=method, max_rounds=max_rounds)
             own_seconds = (time.process_time() - started - scorer.seconds) / len(queries)
             self._found[key] = Found(answers, float(np.mean([hits.seconds for hits in answers])), own_seconds)
         return self._found[key]
@@ -324,6 +334,11 @@ class Bench:
             return graph_by_retriever(retriever, items).neighbours
 
         return NeighbourGraph(cached(self._work / "graphs", name, self._study.data, make))
+
+
+def rounds_of(cell: Cell) -> int | None:
+    """The most rounds of a cell, where there is a limit."""
+    return int(cell.part.split()[0]) if cell.part else None
 
 
 def described(method: Method) -> str:

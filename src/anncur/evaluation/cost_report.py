@@ -131,10 +131,11 @@ def costs_section(name: str, found: Reckoning, judged: Sequence[Row], folder: Pa
     """Pairs, seconds and dollars of every method, break-evens, and figures of what is found against them."""
     units = cost_units(found)
     pictures = list(_pictures(name, found.lines, units, f"recall of the top {found.k}, %", folder))
-    k = distinct(judged, "k")[-1:]
-    for measure in MEASURES if k else ():
-        lines = cost_lines(judged, k=k[0], value=measure)
-        pictures += _pictures(f"{name}, {measure}", lines, units, f"{measure}, %", folder)
+    for measure in MEASURES:
+        known = [row for row in judged if measure in row.values]
+        if known:
+            lines = cost_lines(known, k=distinct(known, "k")[-1], value=measure)
+            pictures += _pictures(f"{name}, {measure}", lines, units, f"{measure}, %", folder)
     exhibits = [pairs_table(found), seconds_table(found, units), break_even_table(found)]
     return Section(f"What it costs: {name}", exhibits, pictures)
 
