@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from anncur.evaluation.cost_plots import best_curve, draw_total_cost
+from anncur.evaluation.cost_plots import best_curve, draw_against_costs, draw_total_cost
 from anncur.evaluation.cost_report import (
     ALL_ROUNDS_NOTE,
     FEWER_ROUNDS_NOTE,
@@ -19,7 +20,7 @@ from anncur.evaluation.cost_report import (
     recommendations,
     seconds_table,
 )
-from anncur.evaluation.costs import Offer, Point, in_pairs
+from anncur.evaluation.costs import CostModel, Offer, Point, in_pairs, in_seconds
 from anncur.evaluation.recommendation import Terms, reasons, reckon
 from anncur.evaluation.report import write_report
 from anncur.evaluation.rows import Row
@@ -164,6 +165,17 @@ def test_labels_of_stages_that_are_near_each_other_do_not_overlap() -> None:
     assert found.stages[-1].n_queries == 231
     assert shown == ["40", "240"], "as in the reasons"
     assert any(reason.startswith("From 40 to 240 queries") for reason in reasons(found))
+
+
+def test_labels_of_an_axis_of_costs_do_not_overlap() -> None:
+    line = make_line(Point(20, 0.5, rounds=1), Point(10_000, 0.9, rounds=1))
+    unit = in_seconds(CostModel("slow", 0.0, 0.002))
+    figure = draw_against_costs([line], dict.fromkeys(("one", "two", "three"), unit), "recall")
+    assert figure is not None
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    assert len(boxes) > 2
+    assert not any(left.overlaps(right) for left, right in pairwise(boxes))
 
 
 def test_wide_tables_scroll_by_themselves_on_a_small_screen(folder: Path) -> None:

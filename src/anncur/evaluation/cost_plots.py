@@ -27,6 +27,7 @@ SIZE = (8.4, 5.2)  # inches
 POINTS = 72  # in an inch
 LEAST_QUERIES, MOST_QUERIES = 5, 8  # powers of ten that the axis ends at
 TIMES = {1: "1 s", 60: "1 min", 3600: "1 hour", 86400: "1 day", 30 * 86400: "1 month", 365 * 86400: "1 year"}
+MOST_TICKS = 7  # of an axis of costs, so that their labels don't touch
 LONG_NAME = 50  # characters, of which two don't fit side by side
 
 
@@ -173,11 +174,14 @@ def _name_costs(axes: Axes, unit: Unit) -> None:
 
 
 def _put_ticks(axes: Axes, unit: Unit) -> None:
-    """At 1, 2 and 5 of every power of ten."""
+    """At 1, 2 and 5 of every power of ten, or at 1 alone where these would overlap."""
     low, high = axes.get_xlim()
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    shown = [tick for tick in ticks if low <= tick <= high]
+    for digits in ((1, 2, 5), (1,)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        shown = [tick for tick in ticks if low <= tick <= high]
+        if len(shown) <= MOST_TICKS:
+            break
     axes.set_xticks(shown, [unit.show(tick) for tick in shown], fontsize=8)
     axes.minorticks_off()
 
