@@ -29,6 +29,7 @@ N_RIVALS = 40  # unscored items that may yet belong to the top k; calibration co
 RIVALS_PER_K = 1.2  # more of them for each of the k
 N_DRAWS = 32  # of scores from the posterior
 N_RECALL_FEATURES = 3
+RECALL_DIGITS = 6  # of an estimate: products of a block of queries and of one query may differ in their last digits
 LATE_SHARE = 0.25  # of the pairs
 UNLIKELY = 0.05  # items above `min_score` that the next round is expected to find, below which there is none
 PAIRS_TRIED = 20  # before that is to be trusted
@@ -210,7 +211,7 @@ class PosteriorSearch:
         if k > max(calibration.ks, default=0):
             return np.full(len(self.scored), np.nan)
         recalls = calibration.apply(self.recall_features(calibration.around(k)), k=k, n_scored=n_scored)
-        possible: FloatVector = np.minimum(recalls, n_scored / k)
+        possible: FloatVector = np.minimum(recalls, n_scored / k).round(RECALL_DIGITS)
         return possible
 
     def drifts(self, reference: DriftReference) -> FloatVector:
