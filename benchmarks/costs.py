@@ -44,7 +44,7 @@ def parse() -> argparse.Namespace:
     parser = new_parser(__doc__, NAME)
     parser.add_argument("rows", type=Path, nargs="+")
     parser.add_argument("--experiment", help="only its rows (default: all)")
-    parser.add_argument("--n-anchor-queries", type=int, nargs="+", help="only with so many (default: any number)")
+    parser.add_argument("--n-anchor-queries", type=int, nargs="+", help="only these numbers (default: any)")
     parser.add_argument("--without", action="append", default=[], help="a regular expression; may be repeated")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--price", type=float, help="price of 1,000 pairs, in dollars")

@@ -12,7 +12,7 @@ from anncur.evaluation.scoreboard import DOCUMENTS
 from first_query import BUDGETS, POINTS, unpacked
 
 OURS, EXHAUSTIVE = "posterior", "exhaustive"
-TASK_K, TASK_ANCHORS = 10, 40  # the task's own metrics as more items are scored are shown with so many anchor queries
+TASK_K, TASK_ANCHORS = 10, 40  # anchor queries with which the task's own metrics are shown as more items are scored
 TASK_BUDGETS = (20, *BUDGETS)
 CLOSE = 0.005  # half a point
 
